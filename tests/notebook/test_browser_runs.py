@@ -9,7 +9,17 @@ import re
 from pathlib import Path
 
 import nbformat
-from browser_setting import PATIENCE_MS, Jupyter, opened, run_cell, saved, shown
+from browser_setting import (
+    CELLS_TEXT,
+    PATIENCE_MS,
+    Jupyter,
+    cell_with,
+    edit_function,
+    opened,
+    run_cell,
+    saved,
+    shown,
+)  # fmt: skip
 from dashboard_clicks import every_file, every_tab, replay, revert, sizes_of_the_picture
 from notebook_files import stored
 from playwright.sync_api import BrowserContext, Locator, Page, expect
@@ -133,8 +143,7 @@ def an_edited_cell_is_applied(page: Page, pictures: Path) -> None:
 
 def edit(page: Page, beginning: str, text: str | None, more: str = "") -> None:
     """Write a text into the first cell that holds this one, in place of what is there, or behind it."""
-    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning)).first
-    cell.locator(".cm-content").click()
+    cell_with(page, beginning).locator(CELLS_TEXT).click()
     page.keyboard.press("ControlOrMeta+a" if text is not None else "ControlOrMeta+End")
     page.keyboard.insert_text(more if text is None else text)
 
@@ -163,7 +172,7 @@ def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
     """Choose the operators in the picture, plan, give each a new function, apply."""
     select_operators(view, functions)
     for operator, function in functions.items():
-        view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).fill(function)
+        edit_function(view.page, view, operator, function)
     apply(view)
 
 

@@ -230,11 +230,20 @@ class OfferedFunctions:
         """A list shows what was chosen, whatever runs."""
 
 
-def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> FunctionSource:
-    """The function source of a run's form: typed expressions, unless functions are offered or under Voila."""
+def functions_for(
+    graph: Graph, names: dict[str, Any], offer: Offer | None, put_next: Callable[[str], object] = lambda text: None
+) -> FunctionSource:  # fmt: skip
+    """The function source of a run's form: editors, unless functions are offered or under Voila.
+
+    Args:
+        graph: the dataflow.
+        names: the user's namespace.
+        offer: the offered functions; ``None`` for editors.
+        put_next: puts a text into a new cell.
+    """
     if offer is not None or under_voila(os.environ):
         return OfferedFunctions(graph, offer or {})
-    return TypedFunctions(graph, names)
+    return TypedFunctions(graph, names, put_next)
 
 
 def under_voila(environment: Mapping[str, str]) -> bool:

@@ -162,22 +162,37 @@ def _meant(missing: str, names: Mapping[str, Any]) -> str:
     return close_match(missing, [name for name in names if not name.startswith("_")])
 
 
-_written: dict[int, tuple[weakref.ref[Any], str]] = {}  # by the id of what was made
+@dataclass(frozen=True)
+class _Written:
+    """By which text a value was made; ``is_call`` if without the class that it names."""
+
+    made: weakref.ref[Any]
+    text: str
+    is_call: bool
 
 
-def remember(value: Any, text: str) -> None:
-    """Remember by which text a value was made, as long as there is the value."""
+_written: dict[int, _Written] = {}  # by the id of the value
+
+
+def remember(value: Any, text: str, is_call: bool = False) -> None:
+    """Remember by which text a value was made, as long as there is the value.
+
+    Args:
+        value: what was made.
+        text: all that the editor had, or an expression elsewhere.
+        is_call: whether it is that: the class of the value, if it is of a cell, is then shown as well.
+    """
     made = value.function if isinstance(value, Update) else value
     key = id(made)
     try:
-        _written[key] = (weakref.ref(made, lambda _: _written.pop(key, None)), text)
+        _written[key] = _Written(weakref.ref(made, lambda _: _written.pop(key, None)), text, is_call)
     except TypeError:
         _written.pop(key, None)  # a number, or an object with slots: it is shown by its attributes
 
 
-def _remembered(value: Any) -> str | None:
-    made, text = _written.get(id(value), (None, ""))
-    return text if made is not None and made() is value else None
+def _remembered(value: Any, is_call: bool) -> str:
+    known = _written.get(id(value))
+    return known.text if known is not None and known.is_call is is_call and known.made() is value else ""
 
 
 def text_of(operator: Operator, function: Any, names: Mapping[str, Any]) -> FunctionText:
@@ -191,15 +206,15 @@ def text_of(operator: Operator, function: Any, names: Mapping[str, Any]) -> Func
     function = function.data if isinstance(function, JoinTable) else function
     own = users_function(function) if not isinstance(function, BatchFunction) else function
     for one in (function, own):
-        if (text := _remembered(one)) is not None:
+        if text := _remembered(one, is_call=False):
             return FunctionText(text)
     if isinstance(function, str):
         return FunctionText(repr(function))
     if own is not function and not hasattr(function, "windowing"):
-        return _new(operator, f"it is a {function_text(function)}, whose arguments are not known")
+        return _new(operator, own, f"it is a {function_text(function)}, whose arguments are not known")
     if inspect.isroutine(own) or isinstance(own, BatchFunction):
         found = _source(own.function if isinstance(own, BatchFunction) else own)
-        return found or _new(operator, f"the source of {function_text(own)} is not to be had")
+        return found or _new(operator, own, f"the source of {function_text(own)} is not to be had")
     if isinstance(own, type):
         return FunctionText(own.__name__)
     return _object(operator, own, names)
@@ -214,18 +229,20 @@ def running_text(run: Run, operator: str, names: Mapping[str, Any]) -> FunctionT
     try:
         function = change.functions()[operator][1] if change is not None else None
     except Exception as error:  # noqa: BLE001 (what was replaced is unpickled, by the user's code)
-        return _new(declared, f"{now.function} by {now.version} cannot be loaded: {exception_text(error)}")
+        why = f"{now.function} by {now.version} cannot be loaded: {exception_text(error)}"
+        return _new(declared, declared.function, why)
     if change is None:
-        return _new(declared, f"{now.function} runs by {now.version}, of which this run keeps nothing")
+        why = f"{now.function} runs by {now.version}, of which this run keeps nothing"
+        return _new(declared, declared.function, why)
     return text_of(declared, function, names)
 
 
 def _object(operator: Operator, own: Any, names: Mapping[str, Any]) -> FunctionText:
     kind, short = type(own), function_text(own)
-    call = _declared(operator.name, own, names) or _whole(short, kind)
+    call = _remembered(own, is_call=True) or _declared(operator.name, own, names) or _whole(short, kind)
     note = "" if call else f"how this {kind.__name__} was made is not known; put its arguments in place of {_OPEN}"
     if not call and operator.traits.holds is Holds.TABLE:
-        return _new(operator, f"how this {kind.__name__} was made is not known")
+        return _new(operator, own, f"how this {kind.__name__} was made is not known")
     call = call or f"{kind.__name__}({_OPEN})"
     if kind.__module__ != "__main__":
         return FunctionText(call, note)
@@ -238,12 +255,12 @@ def _whole(short: str, kind: type) -> str:
     try:
         call = ast.parse(short, mode="eval").body
         needed = {*inspect.signature(kind).parameters}
+        given = {one.arg for one in call.keywords} if isinstance(call, ast.Call) else set()
     except (SyntaxError, TypeError, ValueError):
         return ""
     if not needed:
         return f"{kind.__name__}()"
-    named = {one.arg for one in call.keywords} if isinstance(call, ast.Call) else set()
-    return short if _OPEN not in short and needed <= named else ""
+    return short if _OPEN not in short and needed <= given else ""
 
 
 def _declared(operator: str, own: Any, names: Mapping[str, Any]) -> str:
@@ -355,13 +372,13 @@ def _closed(text: str, function: Any) -> FunctionText:
     return FunctionText("\n".join([*known, text]), note)
 
 
-def _new(operator: Operator, why: str) -> FunctionText:
-    """An empty function for the operator, and why there is no text of what it runs."""
+def _new(operator: Operator, like: Any, why: str) -> FunctionText:
+    """An empty function of the same parameters for the operator, and why there is no text of what it runs."""
     if operator.traits.holds is Holds.TABLE:
         return FunctionText("", f"{why}; type the new table, as in spark.table(...)")
-    function, note = operator.function, f"{why}; this is an empty new function"
+    note = f"{why}; this is an empty new function"
     try:
-        given = [*inspect.signature(users_function(function)).parameters] if callable(function) else []
+        given = [*inspect.signature(users_function(like)).parameters] if callable(like) else []
     except (TypeError, ValueError):
         given = []
     names = [name for name in given if name.isidentifier()]

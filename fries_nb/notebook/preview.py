@@ -97,9 +97,13 @@ class Preview:
     """
 
     def __init__(
-        self, run: Run, functions: Callable[[Mapping[str, str]], dict[str, Any]], show: Callable[[PreviewShown], object],
-        pause_s: float = PAUSE_S, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        run: Run,
+        functions: Callable[[Mapping[str, str]], dict[str, Any]],
+        show: Callable[[PreviewShown], object],
+        pause_s: float = PAUSE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._run, self._functions, self._show = run, functions, show
         self._pause_s, self._clock = pause_s, clock
         self._told = threading.Condition()
@@ -176,7 +180,8 @@ def shown_examples(examples: Examples, texts: Mapping[str, str]) -> PreviewShown
             line = next((line for file, line in reversed(failed.lines) if file == file_of(name, text)), 0)
             lines.append(f"{name}{f', line {line}' if line else ''}: {failed.error}, on {_row(failed)}")
             marks[name] = [{"line": line, "column": 0, "words": failed.error}] if line else []
-    columns = {name: list(one.came) for name in texts for one in examples.rows if one.operator == name and one.came}
+    came = {name: [one.came for one in examples.rows if one.operator == name] for name in texts}
+    columns = {name: list(dict.fromkeys(column for row in rows for column in row)) for name, rows in came.items()}
     words = words_html(summary(shown)) + "".join(words_html(line, failed=True) for line in lines)
     return PreviewShown(f'<div class="fries-preview">{words}{example_parts(examples, "")}</div>', marks, columns)
 

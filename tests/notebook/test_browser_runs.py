@@ -15,6 +15,7 @@ from browser_setting import (
     Jupyter,
     cell_with,
     edit_function,
+    editor_of,
     opened,
     run_cell,
     saved,
@@ -51,6 +52,7 @@ QUICKSTART = {
     "FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten, back=keep_five)",
     "MC": "Combine([0.4, 0.4, 0.2])",
 }
+RUNS = {"FM": "MerchantModel(window=5", "MC": "Combine([0.4, 0.6]"}
 OFFERED = {"FM": "fast", "MC": "merchants first"}
 BRANCH = 'flow.stream("MC").filter("late", lambda row: True).sink("alerts", fn.memory())'
 ARRIVED = """# arrived
@@ -169,11 +171,18 @@ def until_points_move(page: Page) -> None:
 
 
 def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
-    """Choose the operators in the picture, plan, give each a new function, apply."""
+    """Choose the operators in the picture, plan, edit the function of each, see what it makes of rows, apply."""
     select_operators(view, functions)
     for operator, function in functions.items():
+        expect(editor_of(view, operator)).to_contain_text(RUNS[operator])
         edit_function(view.page, view, operator, function)
+        preview = view.locator(".fries-preview")
+        expect(preview).to_contain_text(re.compile(rf"{operator}: \d+ of \d+ rows? differs?; none dropped"))
+        expect(preview.locator("tbody tr").first).to_be_visible()
     apply(view)
+    for operator, function in functions.items():
+        expect(editor_of(view, operator)).to_have_text(function)
+        expect(view.locator(".fries-editor", has_text=operator).get_by_role("button")).to_have_count(0)
 
 
 def choose_functions(view: Locator, functions: dict[str, str]) -> None:

@@ -201,10 +201,14 @@ def cell_with(page: Page, beginning: str) -> Locator:
     return page.locator(".jp-CodeCell").filter(has=page.locator(CELLS_TEXT, has_text=beginning)).first
 
 
+def editor_of(view: Locator, operator: str) -> Locator:
+    """The text in the editor of an operator."""
+    return view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox"))
+
+
 def edit_function(page: Page, view: Locator, operator: str, text: str) -> None:
     """Type a text in place of that in the editor of an operator, key by key."""
-    editor = view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox"))
-    editor.click()
+    editor_of(view, operator).click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")
     page.keyboard.type(text)

@@ -18,7 +18,7 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 
-.PHONY: demo test notebook labs docs soak bench binder clean
+.PHONY: demo test notebook labs docs editor soak bench binder clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
@@ -58,6 +58,12 @@ docs: $(VENV)/.installed-docs
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m fries_nb bench $(BENCH)
+
+# CodeMirror in one file, of the versions in docs/editor/package-lock.json; needs npm, and a network only here.
+editor:
+	mkdir -p build/editor
+	cp docs/editor/* build/editor
+	cd build/editor && npm ci --no-audit --no-fund && node bundle.mjs "$(CURDIR)/fries_nb/notebook/codemirror.js"
 
 # The environment of Binder in build/binder, made as repo2docker makes it, and every notebook in it within 2 GB.
 binder: $(VENV)/.created

@@ -23,8 +23,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from statistics import median
 from typing import Any
 
 from fries_nb.controller.events import Outcome
@@ -64,6 +65,7 @@ class Example:
         result: one of ``RESULTS``.
         differs: the columns in which they differ.
         error: why the operator fails, with the change or else without it, in a sentence; empty if it does not.
+        lines: file and line of each of the user's calls that led to this failure, the innermost last.
     """
 
     operator: str
@@ -74,6 +76,7 @@ class Example:
     result: str
     differs: tuple[str, ...] = ()
     error: str = ""
+    lines: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ class Examples(Displayed):
         refusal: why the change would not be made, or was not, in one sentence; empty if there is no reason.
         left_out: what is missing of what was asked for, in words; empty if nothing is.
         hide: the columns that are masked in what is shown; ``rows`` and ``table`` have their values.
+        took_ms: operator to the milliseconds that it takes for a row without and with the change, as the median of
+            those on which it fails on neither side; without those that have none.
     """
 
     change: str
@@ -93,6 +98,7 @@ class Examples(Displayed):
     refusal: str = ""
     left_out: str = ""
     hide: frozenset[str] = frozenset()
+    took_ms: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def shown(self) -> Examples:
@@ -196,7 +202,7 @@ def examples_of(compared: ComparedTuple) -> Iterator[Example]:
     if error:
         result = "mended" if not after.error else "fails as before" if before.error else "failed"
         for mine, other in pairs or [(None, None)]:
-            yield Example(*about, mine, other, result, _differing(mine, other), error)
+            yield Example(*about, mine, other, result, _differing(mine, other), error, after.lines or before.lines)
     elif not pairs:
         yield Example(*about, None, None, "dropped as before")
     for mine, other in () if error else pairs:
@@ -350,7 +356,19 @@ def told_examples(
     cut, uncopied = sum(part.cut for part in held), sum(part.uncopied for part in held)
     words = [f"{cut:,} more are left out, since all are larger than 256 KiB"] if cut else []
     words += [f"{uncopied:,} cannot be pickled"] if uncopied else []
-    return Examples(change, tuple(rows), refusal, "; ".join(words), hide)
+    return Examples(change, tuple(rows), refusal, "; ".join(words), hide, _took_ms(tuples))
+
+
+def _took_ms(tuples: Iterable[ComparedTuple]) -> dict[str, tuple[float, float]]:
+    """See ``Examples.took_ms``."""
+    took: dict[str, list[tuple[int, int]]] = {}
+    for one in tuples:
+        if one.before.ns and one.after.ns and not (one.before.error or one.after.error):
+            took.setdefault(one.operator, []).append((one.before.ns, one.after.ns))
+    return {
+        name: (median(before for before, _ in both) / 1e6, median(after for _, after in both) / 1e6)
+        for name, both in took.items()
+    }
 
 
 def shown_examples(change: str, parts: Sequence[Compared], hide: frozenset[str]) -> Examples:

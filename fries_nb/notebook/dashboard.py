@@ -248,6 +248,7 @@ class RunView(ipywidgets.VBox):
             frame.update(moment)
         if measures:
             self._due_s = now_s + rest_s(time.thread_time() - began_s)
+        self.form.update()
         if moment.over:
             self.form.end()
         return moment.over

@@ -250,7 +250,7 @@ class RunDisplay:
     def _new_view(self, run: Run, offer: Offer | None) -> RunView:
         from fries_nb.notebook.dashboard import RunView
 
-        source = functions_for(run.graph, self._shell.user_ns, offer)
+        source = functions_for(run.graph, self._shell.user_ns, offer, self._shell.set_next_input)
         return RunView(run, source, self._renew, self._period_s)
 
     def _placed(self, view: RunView, name: str) -> ViewPlace:

@@ -1,4 +1,4 @@
-"""The form below a run's picture: one line for each selected operator, to plan their change and to apply it.
+"""The form below a run's picture: an editor for each selected operator, to plan their change and to apply it.
 
 All selected operators change together. Clicks start their work in a thread, since the kernel handles further messages
 only when the handler has returned.
@@ -23,6 +23,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Protocol
@@ -38,7 +39,9 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError, PlanError, exception_text
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import DEFAULT_S
-from fries_nb.notebook.options import evaluate
+from fries_nb.notebook.editor import FunctionEditor, names_of
+from fries_nb.notebook.function_text import running_text, value_of
+from fries_nb.notebook.preview import Preview, PreviewShown
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable
 from fries_nb.notebook.widgets import answer_in_subshell, words_html
@@ -92,6 +95,8 @@ class EntryField(anywidget.AnyWidget):
                 self.value = text
 
 
+Field = EntryField | FunctionEditor
+"""What the form has for an operator: ``value`` is its text."""
 Offer = Mapping[str, Mapping[str, Any]]
 """Operator name to label to the function, or ``fn.Update``, of that label."""
 HINT = "To change operators, click them in the picture; all that you choose change together."
@@ -112,27 +117,31 @@ class FunctionSource(Protocol):
     def refusal(self, operator: Operator) -> str:
         """The reason why it has none."""
 
-    def field(self, operator: str) -> EntryField:
-        """A new line of the form for the operator."""
+    def field(self, operator: str, run: Run) -> Field:
+        """A new field of the form for the operator."""
 
-    def read(self, operator: str, field: EntryField) -> str:
-        """The value of the input; empty if nothing was entered."""
+    def read(self, operator: str, field: Field) -> str:
+        """The value of the field; empty if nothing was entered."""
 
-    def missing(self, operator: str) -> str:
-        """The message for an operator whose input is empty."""
+    def missing(self, operators: Sequence[str], entries: Mapping[str, str], fields: Mapping[str, Field]) -> str:
+        """Why these operators are not changed to what was entered, as a message; empty if they are."""
 
     def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
         """Operator name to the function, or update, of each entry."""
 
+    def follow(self, operator: str, field: Field, run: Run) -> None:
+        """Another function runs now: show it in the field, if that shows what runs."""
+
 
 class TypedFunctions:
-    """Python expressions, evaluated in the user's namespace."""
+    """Texts in editors, which begin with what the operators run now; they run in a copy of the user's namespace."""
 
-    def __init__(self, graph: Graph, names: dict[str, Any]) -> None:
+    def __init__(
+        self, graph: Graph, names: dict[str, Any], put_next: Callable[[str], object] = lambda text: None
+    ) -> None:  # fmt: skip
         self.hint = HINT if changeable(graph) else "No operator here runs a function that could change."
         self.reads_only, self.shows_values = False, True
-        self._graph = graph
-        self._names = names
+        self._graph, self._names, self._put_next = graph, names, put_next
 
     def has(self, operator: str) -> bool:
         """Whether the operator runs a user function."""
@@ -142,23 +151,31 @@ class TypedFunctions:
         """The reason why the operator cannot be changed."""
         return f"{operator.name} is a {operator.kind}, which has no function to change"
 
-    def field(self, operator: str) -> EntryField:
-        """A text field."""
-        example = f"{_wanted(self._graph.operator(operator))}; Enter plans the change"
-        return EntryField(operator, example)
+    def field(self, operator: str, run: Run) -> FunctionEditor:
+        """An editor with the text of what the operator runs now."""
+        running = running_text(run, operator, self._names)
+        names = partial(names_of, self._names)
+        return FunctionEditor(operator, running, names, _wanted(run.graph.operator(operator)), self._put_next)
 
-    def read(self, operator: str, field: EntryField) -> str:
-        """The expression as typed."""
-        return field.value.strip()
+    def read(self, operator: str, field: Field) -> str:
+        """The text, if it is another one than that of what runs now."""
+        assert isinstance(field, FunctionEditor)
+        return field.value.strip() if field.is_changed else ""
 
-    def missing(self, operator: str) -> str:
-        """An example of an expression."""
-        wanted = _wanted(self._graph.operator(operator))
-        return f"{operator} has no new function; type {wanted}, or click {operator} again"
+    def missing(self, operators: Sequence[str], entries: Mapping[str, str], fields: Mapping[str, Field]) -> str:
+        """That an editor is empty."""
+        name = next((name for name in operators if not fields[name].value.strip()), "")
+        wanted = _wanted(self._graph.operator(name)) if name else ""
+        return f"{name} has no new function; type {wanted}, or click {name} again" if name else ""
 
     def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
-        """The values of the expressions."""
-        return evaluate(dict(entries), self._names) if entries else {}
+        """The values of the texts."""
+        return {name: value_of(name, text, self._names) for name, text in entries.items()}
+
+    def follow(self, operator: str, field: Field, run: Run) -> None:
+        """Put the text of what runs now into the editor, unless it was edited."""
+        assert isinstance(field, FunctionEditor)
+        field.show_running(running_text(run, operator, self._names), run.functions()[operator].version)
 
 
 class OfferedFunctions:
@@ -190,17 +207,18 @@ class OfferedFunctions:
         """The message that nothing is offered for the operator."""
         return f"no function is offered for {operator.name}"
 
-    def field(self, operator: str) -> EntryField:
+    def field(self, operator: str, run: Run) -> EntryField:
         """A drop-down list of the labels."""
         return EntryField(operator, _NOTHING, tuple(self._offer[operator]), tooltip=f"new function of {operator}")
 
-    def read(self, operator: str, field: EntryField) -> str:
+    def read(self, operator: str, field: Field) -> str:
         """The selected label; empty for any other text, since the page could send one."""
         return field.value if field.value in self._offer[operator] else ""
 
-    def missing(self, operator: str) -> str:
-        """The message that nothing is selected."""
-        return f"{operator} has no new function; choose one, or click {operator} again"
+    def missing(self, operators: Sequence[str], entries: Mapping[str, str], fields: Mapping[str, Field]) -> str:
+        """That nothing is selected."""
+        name = next((name for name in operators if name not in entries), "")
+        return f"{name} has no new function; choose one, or click {name} again" if name else ""
 
     def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
         """The functions of the selected labels."""
@@ -208,12 +226,24 @@ class OfferedFunctions:
             raise UsageError("nothing to change; choose a function first")
         return {operator: self._offer[operator][label] for operator, label in entries.items()}
 
+    def follow(self, operator: str, field: Field, run: Run) -> None:
+        """A list shows what was chosen, whatever runs."""
 
-def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> FunctionSource:
-    """The function source of a run's form: typed expressions, unless functions are offered or under Voila."""
+
+def functions_for(
+    graph: Graph, names: dict[str, Any], offer: Offer | None, put_next: Callable[[str], object] = lambda text: None
+) -> FunctionSource:  # fmt: skip
+    """The function source of a run's form: editors, unless functions are offered or under Voila.
+
+    Args:
+        graph: the dataflow.
+        names: the user's namespace.
+        offer: the offered functions; ``None`` for editors.
+        put_next: puts a text into a new cell.
+    """
     if offer is not None or under_voila(os.environ):
         return OfferedFunctions(graph, offer or {})
-    return TypedFunctions(graph, names)
+    return TypedFunctions(graph, names, put_next)
 
 
 def under_voila(environment: Mapping[str, str]) -> bool:
@@ -227,7 +257,7 @@ def under_voila(environment: Mapping[str, str]) -> bool:
 
 
 def _wanted(operator: Operator) -> str:
-    """The placeholder of an operator's text field, after the function that it runs now."""
+    """What an operator's field is to have, after the function that was declared."""
     if operator.traits.holds is Holds.TABLE:
         return f"the new table of {operator.name}, as in spark.table(...)"
     function = operator.function
@@ -264,8 +294,8 @@ class ChangeForm(ipywidgets.VBox):
     """The form in which a user plans and applies a change of the selected operators.
 
     Its parts are the attributes ``functions`` (by operator, once it was selected), ``scheduler``, ``guard``, ``plan``,
-    ``apply``, ``result`` and ``examples``, which a plan shows of its functions. ``show_plan`` gets each plan that is
-    requested, and ``None`` when it is out of date.
+    ``apply``, ``result`` and ``examples``, which shows what edited functions make of recent rows. ``show_plan`` gets
+    each plan that is requested, and ``None`` when it is out of date.
     """
 
     def __init__(self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None]) -> None:
@@ -274,10 +304,12 @@ class ChangeForm(ipywidgets.VBox):
         self._show_plan = show_plan
         self._chosen: tuple[str, ...] = ()
         self._over = False
-        self._planning = 0  # number of plans that were asked for or forgotten, so that late examples are not shown
         self._says_plan = self._draws_plan = False
         self._doubted: tuple[dict[str, str], str] | None = None
-        self.functions: dict[str, EntryField] = {}
+        self._one_at_a_time = threading.Lock()  # the view's thread follows what runs, the user selects in another
+        self._versions: dict[str, str] = {}  # operator to the change whose function its editor knows as running
+        self._preview = Preview(run, source.functions, self._show_preview)
+        self.functions: dict[str, Field] = {}
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
         self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
@@ -300,32 +332,71 @@ class ChangeForm(ipywidgets.VBox):
         """Select operators, except those without a function source; text entered for an operator is kept."""
         graph = self._run.graph
         self._chosen = tuple(name for name in operators if name in graph and self._source.has(name))
-        for name in self._chosen:
-            if name not in self.functions:
-                self.functions[name] = self._field(name)
+        with self._one_at_a_time:
+            self.functions |= {name: self._field(name) for name in self._chosen if name not in self.functions}
         self._rows.children = [self.functions[name] for name in self._chosen]
         self._hint.value = f"<span>{html.escape(self._hint_for(operators))}</span>"
         self._forget_plan()
         self._enable()
 
+    def update(self) -> None:
+        """Show in editors what their operators run now, where that has changed; may be called by any thread."""
+        with self._one_at_a_time:
+            running = self._run.functions() if self.functions else {}
+            for name, field in self.functions.items():
+                now = running[name].version if name in running else self._versions[name]
+                if now != self._versions[name]:
+                    self._source.follow(name, field, self._run)
+                    self._versions[name] = now
+
     def end(self) -> None:
         """Disable the form, since the run has ended."""
         self._over = True
+        self._preview.end()
+        for field in self.functions.values():
+            self._close(field)
         self._enable()
+
+    def _close(self, field: Field) -> None:
+        if isinstance(field, FunctionEditor) and not field.read_only:
+            field.end(f"The run is {self._run.state}: the text can be read, and changes nothing any more.")
 
     def _enable(self) -> None:
         self.plan.disabled = self.apply.disabled = self._over or not self._chosen
 
-    def _field(self, operator: str) -> EntryField:
-        field = self._source.field(operator)
+    def _field(self, operator: str) -> Field:
+        running = self._run.functions().get(operator)
+        field = self._source.field(operator, self._run)
+        self._versions[operator] = running.version if running is not None else ""
         field.on_msg(self._heard)
+        if isinstance(field, FunctionEditor):
+            field.observe(lambda _: self._edited(), names="value")
+        if self._over:
+            self._close(field)
         answer_in_subshell(field)
         return field
 
     def _heard(self, _: object, content: Any, __: object) -> None:
-        """Handle messages of text fields: Enter plans the change, as the button does."""
+        """Handle messages of fields: Enter, in an editor with Ctrl or Cmd, plans the change, as the button does."""
         if content == {"event": "submit"} and not self.plan.disabled:
             self._planned(None)
+
+    def _edited(self) -> None:
+        """Ask what the texts in the editors make of recent rows."""
+        self._ask(at_once=False)
+
+    def _ask(self, at_once: bool) -> None:
+        entries = self._entries()
+        self._preview.ask(entries, at_once)
+        if not entries:
+            self._show_preview(PreviewShown(""))
+
+    def _show_preview(self, shown: PreviewShown) -> None:
+        self.examples.value = shown.html
+        for name in self._chosen:
+            if isinstance(field := self.functions[name], FunctionEditor):
+                field.mark(shown.marks.get(name, []))
+                field.columns = shown.columns.get(name, field.columns)
 
     def _hint_for(self, operators: Sequence[str]) -> str:
         """The next step, or the reason why a selection has no effect."""
@@ -337,7 +408,7 @@ class ChangeForm(ipywidgets.VBox):
 
     def _forget_plan(self) -> None:
         """Remove the plan if its operators or its scheduler are no longer selected."""
-        self._planning += 1
+        self._preview.forget()
         self.examples.value = ""
         if self._says_plan:
             self._says_plan = False
@@ -352,33 +423,25 @@ class ChangeForm(ipywidgets.VBox):
             entries = self._entries()
             updates = self._source.functions(entries) if entries else {}
             check_updates(graph, as_updates(updates) if updates else {})
-            plan = self._run.plan(self._chosen, self.scheduler.value)
+            plan = self._run.plan(list(updates) or self._chosen, self.scheduler.value)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (it runs the user's code)
             self._say(_words(error), failed=True)
         else:
             self._show_plan(plan)
-            self._say("\n".join([f"Plan by {plan.scheduler}, nothing has changed yet.", *in_words(graph, plan)]))
+            others = [name for name in self._chosen if updates and name not in updates]
+            kept = [f"{name} keeps its function, whose text is the same." for name in others]
+            head = f"Plan by {plan.scheduler}, nothing has changed yet."
+            self._say("\n".join([head, *in_words(graph, plan), *kept]))
             self._says_plan = self._draws_plan = True
-            self._planning += 1
-            self.examples.value = ""
-            if updates.keys() == set(self._chosen):
-                given = [updates, self._planning]
-                threading.Thread(target=self._exemplify, args=given, name="fries-examples", daemon=True).start()
-
-    def _exemplify(self, functions: Mapping[str, Any], number: int) -> None:
-        """Show below a plan what recent rows become; why that is not known, if it is not."""
-        try:
-            shown = self._run.examples(functions)._repr_html_()
-        except BaseException as error:  # noqa: BLE001 (it runs the user's code, and the thread ends here)
-            words = str(error) if isinstance(error, TimeoutError) else _words(error)
-            shown = f"<p>{html.escape(f'No examples: {words}')}</p>"
-        if number == self._planning:
-            self.examples.value = shown
+            self._ask(at_once=True)
 
     def _applied(self, _: object) -> None:
         entries, scheduler = self._entries(), self.scheduler.value
-        if missing := [name for name in self._chosen if name not in entries]:
-            self._say(self._source.missing(missing[0]), failed=True)
+        if missing := self._source.missing(self._chosen, entries, self.functions):
+            self._say(missing, failed=True)
+            return
+        if not entries:
+            self._say(f"Nothing changed: the text of {', '.join(self._chosen)} is what runs already.")
             return
         try:
             guard_s = _seconds(self.guard.value)
@@ -386,7 +449,8 @@ class ChangeForm(ipywidgets.VBox):
             self._say(str(error), failed=True)
             return
         self.apply.disabled = True
-        first = next(iter(in_the_way(self._run, self._chosen)), "")
+        self._preview.forget()
+        first = next(iter(in_the_way(self._run, list(entries))), "")
         waits = f" It waits for a change of {first} alone, which is paused on a tuple." if first else ""
         self._say(f"under way ...{waits}")
         forced = self._doubted == (entries, scheduler)
@@ -404,6 +468,11 @@ class ChangeForm(ipywidgets.VBox):
         else:
             if result.outcome == "done":
                 self._say(repr(summaries.of_change(result)))
+                self.update()
+                for name, text in entries.items():
+                    if isinstance(field := self.functions[name], FunctionEditor):
+                        field.applied(text)
+                self._edited()
             elif result.needs_force:
                 self._doubted = (entries, scheduler)
                 self._say(f"{change.label} {result.outcome}: {result.error}, as does a second click", failed=True)
@@ -413,6 +482,7 @@ class ChangeForm(ipywidgets.VBox):
             settled = change.settled()
             if settled.outcome == "rolled_back" and result.outcome == "done":
                 self._say(f"{change.label}: {settled.error}", failed=True)
+                self.update()
         finally:
             self._enable()
 

@@ -43,6 +43,7 @@ from fries_nb.notebook.cells import (
     undone_on_error,
 )
 from fries_nb.notebook.difference_panel import DifferencePanel, show_with_button
+from fries_nb.notebook.function_text import remember
 from fries_nb.notebook.known import OVER, Registry, RunMagics, Start
 from fries_nb.notebook.options import (
     NO_PRUNING,
@@ -296,6 +297,8 @@ class FriesMagics(RunMagics):
         updates = {} if cell is None else assigned(self.shell, cell, changeable(run.graph))
         if split.expressions or cell is None:
             updates |= evaluate(split.expressions, names)
+            for name, text in split.expressions.items():
+                remember(updates[name], text, is_call=True)
         change = run.reconfigure(
             updates, args.scheduler, not args.no_pruning, merge=args.merge, guard=args.guard or None, force=args.force
         )

@@ -137,7 +137,7 @@ def function_diff(before: Any, after: Any) -> str:
         The unified diff of their sources, if both have one; then a line ``window: 5 -> 10`` for each public attribute
         that differs between objects of the same class. Empty if neither differs, or nothing can be told.
     """
-    lines = [*_sources_differ(_inner(before), _inner(after)), *_attributes_differ(before, after)]
+    lines = [*_sources_differ(users_function(before), users_function(after)), *_attributes_differ(before, after)]
     if len(lines) > MOST_SHOWN:
         lines[MOST_SHOWN:] = [f"... and {counted(len(lines) - MOST_SHOWN, 'more line')}"]
     return "\n".join(line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 3]}..." for line in lines)
@@ -148,7 +148,7 @@ def diff_html(text: str) -> Markup:
     return part("difference", _DIFF_CSS, [(_CLASSES.get(line[:1], ""), line) for line in text.split("\n")])
 
 
-def _inner(value: Any) -> Any:
+def users_function(value: Any) -> Any:
     """The user's function inside of what an operator runs."""
     while isinstance(value, (BatchFunction, WindowFunction, functools.partial)):
         value = value.func if isinstance(value, functools.partial) else value.function
@@ -166,7 +166,7 @@ def _sources_differ(before: Any, after: Any) -> list[str]:
 
 def _source(value: Any) -> list[str] | None:
     """The lines of a function, or of the class of an object, without their common indentation; ``None`` without any."""
-    place = _place(value)
+    place = source_place(value)
     if place is None:
         return None
     file, first = place
@@ -181,7 +181,7 @@ def _source(value: Any) -> list[str] | None:
     return [line.rstrip()[indent if not line[:indent].strip() else 0 :] for line in block]
 
 
-def _place(value: Any) -> tuple[str, int] | None:
+def source_place(value: Any) -> tuple[str, int] | None:
     """The file of a source, as the line cache knows it, and the index of its first line."""
     code = getattr(inspect.unwrap(value), "__code__", None) if inspect.isroutine(value) else None
     if isinstance(code, CodeType):
@@ -206,7 +206,7 @@ def _code_of(member: Any) -> CodeType | None:
 
 def _attributes_differ(before: Any, after: Any) -> Iterator[str]:
     was, now = _attributes(before), _attributes(after)
-    if was is None or now is None or _name(_inner(before)) != _name(_inner(after)):
+    if was is None or now is None or _name(users_function(before)) != _name(users_function(after)):
         return
     for name in [*was, *(name for name in now if name not in was)][:_MOST_ATTRIBUTES]:
         old, new = (_shown(values[name]) if name in values else "(none)" for values in (was, now))
@@ -400,7 +400,7 @@ Cell = tuple[str, bool]
 """A text, and whether it is marked."""
 
 
-def example_parts(examples: Examples) -> Markup:
+def example_parts(examples: Examples, words: str | None = None) -> Markup:
     """The rows of each operator as a table, with what they show in words, and why the change would be refused."""
     examples = examples.shown
     came = list(dict.fromkeys(name for one in examples.rows for name in one.came))
@@ -412,7 +412,7 @@ def example_parts(examples: Examples) -> Markup:
     ]
     sides = [f"{name} ({side})" for name in changed for side in ("before", "after")]
     hidden = f"{len(names) - len(shown)} more columns that came are in .table" if len(names) > len(shown) else ""
-    lines = [words for words in (examples.words, hidden) if words]
+    lines = [line for line in (examples.words if words is None else words, hidden) if line]
     return part("examples", _EXAMPLES_CSS, [*shown, *sides, "result"], operators, lines, examples.refusal)
 
 

@@ -16,6 +16,7 @@ What is told is bounded: by the number of tuples that was asked for, by a durati
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,16 +35,28 @@ LARGEST = 256 << 10
 """Maximum size in bytes of what is told of one change."""
 LASTS_NS, ASKED_NS = 50_000_000, 2_000_000_000
 """Nanoseconds after which no further tuple is tried: of a change, and where only this was asked for."""
+MOST_LINES = 16
+"""Maximum number of calls that are told of a failure."""
+_LINE = re.compile(r'^  File "([^"]+)", line (\d+)', re.MULTILINE)
 TOO_LONG_NS = 1_000_000_000
 """Duration in nanoseconds of a rehearsal, as of one that loads a model, that is done again only if asked."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What an operator made of a tuple: the rows that it gave, and why it failed, in a sentence if it has."""
+    """What an operator made of a tuple.
+
+    Attributes:
+        rows: the rows that it gave.
+        error: why it failed, in a sentence; empty if it has not.
+        lines: file and line of each of the user's calls that led to the failure, the innermost last.
+        ns: nanoseconds that it took; 0 if it was not reached.
+    """
 
     rows: tuple[dict[str, Any], ...] = ()
     error: str = ""
+    lines: tuple[tuple[str, int], ...] = ()
+    ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,9 @@ class _Both:
         except NotCopied:
             raise
         except TrialFailed as failed:
-            return _Passed(failed.passage, failed.operator, _words(failed.reason))
+            details = getattr(failed.reason, "details", "")  # from the user's first call on
+            lines = tuple((file, int(line)) for file, line in _LINE.findall(details)[-MOST_LINES:])
+            return _Passed(failed.passage, failed.operator, _words(failed.reason), lines)
 
     def _pairs(
         self, before: _Passed, after: _Passed, worker: int, came: Mapping[str, Any]
@@ -162,7 +177,7 @@ class _Both:
             made = before.made(name), after.made(name)
             reached = any(name in one.passage.tallies for one in (before, after))
             # What works by time gives its rows when time has passed, and not for a tuple; few others are not reached.
-            if made != (Made(), Made()) or (reached and came and not self._layout.is_timed(name)):
+            if any(one.rows or one.error for one in made) or (reached and came and not self._layout.is_timed(name)):
                 yield ComparedTuple(name, worker, came, *made)
 
 
@@ -173,9 +188,12 @@ class _Passed:
     passage: Passage
     failed: str = ""
     error: str = ""
+    lines: tuple[tuple[str, int], ...] = ()
 
     def made(self, operator: str) -> Made:
-        return Made(tuple(self.passage.made.get(operator, ())), self.error if operator == self.failed else "")
+        rows = tuple(self.passage.made.get(operator, ()))
+        why = (self.error, self.lines) if operator == self.failed else ("", ())
+        return Made(rows, *why, ns=self.passage.tallies[operator].ns if operator in self.passage.tallies else 0)
 
 
 def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, Recent]]:

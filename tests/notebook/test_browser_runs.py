@@ -9,7 +9,18 @@ import re
 from pathlib import Path
 
 import nbformat
-from browser_setting import PATIENCE_MS, Jupyter, opened, run_cell, saved, shown
+from browser_setting import (
+    CELLS_TEXT,
+    PATIENCE_MS,
+    Jupyter,
+    cell_with,
+    edit_function,
+    editor_of,
+    opened,
+    run_cell,
+    saved,
+    shown,
+)  # fmt: skip
 from dashboard_clicks import every_file, every_tab, replay, revert, sizes_of_the_picture
 from notebook_files import stored
 from playwright.sync_api import BrowserContext, Locator, Page, expect
@@ -41,6 +52,7 @@ QUICKSTART = {
     "FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten, back=keep_five)",
     "MC": "Combine([0.4, 0.4, 0.2])",
 }
+RUNS = {"FM": "MerchantModel(window=5", "MC": "Combine([0.4, 0.6]"}
 OFFERED = {"FM": "fast", "MC": "merchants first"}
 BRANCH = 'flow.stream("MC").filter("late", lambda row: True).sink("alerts", fn.memory())'
 ARRIVED = """# arrived
@@ -133,8 +145,7 @@ def an_edited_cell_is_applied(page: Page, pictures: Path) -> None:
 
 def edit(page: Page, beginning: str, text: str | None, more: str = "") -> None:
     """Write a text into the first cell that holds this one, in place of what is there, or behind it."""
-    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning)).first
-    cell.locator(".cm-content").click()
+    cell_with(page, beginning).locator(CELLS_TEXT).click()
     page.keyboard.press("ControlOrMeta+a" if text is not None else "ControlOrMeta+End")
     page.keyboard.insert_text(more if text is None else text)
 
@@ -160,11 +171,18 @@ def until_points_move(page: Page) -> None:
 
 
 def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
-    """Choose the operators in the picture, plan, give each a new function, apply."""
+    """Choose the operators in the picture, plan, edit the function of each, see what it makes of rows, apply."""
     select_operators(view, functions)
     for operator, function in functions.items():
-        view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).fill(function)
+        expect(editor_of(view, operator)).to_contain_text(RUNS[operator])
+        edit_function(view.page, view, operator, function)
+        preview = view.locator(".fries-preview")
+        expect(preview).to_contain_text(re.compile(rf"{operator}: \d+ of \d+ rows? differs?; none dropped"))
+        expect(preview.locator("tbody tr").first).to_be_visible()
     apply(view)
+    for operator, function in functions.items():
+        expect(editor_of(view, operator)).to_have_text(function)
+        expect(view.locator(".fries-editor", has_text=operator).get_by_role("button")).to_have_count(0)
 
 
 def choose_functions(view: Locator, functions: dict[str, str]) -> None:

@@ -9,7 +9,17 @@ import re
 from pathlib import Path
 
 import nbformat
-from browser_setting import PATIENCE_MS, Jupyter, opened, run_cell, saved, shown
+from browser_setting import (
+    CELLS_TEXT,
+    PATIENCE_MS,
+    Jupyter,
+    cell_with,
+    edit_function,
+    opened,
+    run_cell,
+    saved,
+    shown,
+)  # fmt: skip
 from dashboard_clicks import (
     BROKEN,
     ENDED,
@@ -187,8 +197,8 @@ def test_constraints_are_shown_and_clicks_are_handled_while_a_cell_runs(
         expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
         view.locator('.fries-dag g.node[data-operator="FM"]').click()
         line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
-        expect(line).to_have_attribute("placeholder", re.compile(r"the new function of FM, as in Score\(\.\.\.\)"))
-        line.press("Enter")
+        expect(line).to_contain_text("class Score:")
+        line.press("ControlOrMeta+Enter")
         expect(view.get_by_role("status").filter(has_text="nothing has changed yet")).to_be_visible()
         view.get_by_role("button", name="Stop").click()
         expect(view.get_by_role("status").first).to_contain_text(re.compile("stopped|finished"))
@@ -265,8 +275,8 @@ def a_click_waits_without_subshells(page: Page, served: Jupyter) -> None:
 
 def begun(page: Page, beginning: str) -> Locator:
     """Start the cell that holds this text, and give its prompt, which says that it runs."""
-    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning))
-    cell.locator(".cm-content").click()
+    cell = cell_with(page, beginning)
+    cell.locator(CELLS_TEXT).click()
     page.keyboard.press("Shift+Enter")
     prompt = cell.locator(".jp-InputPrompt")
     expect(prompt).to_have_text("[*]:")
@@ -354,7 +364,7 @@ def test_clicks_are_answered_in_their_order_though_no_message_counts_as_handled(
         for operator in ("FM", "MC"):
             view.locator(f'.fries-dag g.node[data-operator="{operator}"]').click()
         for operator, function in (("FM", "Score()"), ("MC", "dict")):
-            view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).press_sequentially(function)
+            edit_function(page, view, operator, function)
         for scheduler in ("multiversion", "naive", "epoch"):
             view.get_by_label("Scheduler").select_option(scheduler)
         for guard in ("0", "60", "2.5"):

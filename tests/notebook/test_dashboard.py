@@ -193,13 +193,16 @@ def test_plan_shows_what_the_form_says(view: RunView, run: StandIn, shown: dict[
     view.form.plan.click()
     assert "nothing has changed yet" in view.form.result.value
     view.dag.selected = ["FM", "MC"]
-    view.form.functions["FM"].value = "Score(2)"
     view.form.scheduler.value = "epoch"
     view.form.plan.click()
     assert "FM, MC change together" in view.form.result.value
     assert [sorted(plan.targets) for plan in shown["plan"]] == [["FM"], ["FM", "MC"]]
     assert shown["plan"][1].scheduler == "epoch"
     assert "predicted" not in view.form.result.value
+    view.form.functions["FM"].value = "Score(2)"
+    view.form.plan.click()
+    assert "MC keeps its function, whose text is the same" in view.form.result.value
+    assert shown["plan"].pop().targets == {"FM"}
     run.prediction = Prediction((CriticalPath(("numbers", "FM", "MC"), 8_400.0),), 8_400.0)
     view.form.plan.click()
     assert "then commit 8.4 s along numbers → FM → MC" in view.form.result.value
@@ -228,10 +231,10 @@ def test_a_plan_goes_with_its_selection(view: RunView, run: StandIn, monkeypatch
 
 
 def test_enter_plans_the_change(view: RunView, run: StandIn) -> None:
-    """And nothing else does; the line says what is wanted, by what the operator runs now."""
+    """With Ctrl or Cmd; an empty editor says what is wanted, by what the operator was declared with."""
     view.dag.selected = ["FM", "MC"]
     line = view.form.functions["FM"]
-    assert line.placeholder == "the new function of FM, as in Score(...); Enter plans the change"
+    assert line.placeholder == "the new function of FM, as in Score(...)"
     assert "as in lambda row: ..." in view.form.functions["MC"].placeholder
     line._handle_custom_msg({"event": "blur"}, [])
     assert view.form.result.value == ""
@@ -303,7 +306,7 @@ def test_a_change_that_waits_for_a_fix_says_so(view: RunView, run: StandIn, monk
     for chosen in (["MC", "FM"], ["FM"]):
         view.dag.selected = chosen
         for operator in chosen:
-            view.form.functions[operator].value = "dict"
+            view.form.functions[operator].value = f"lambda row: {len(chosen)}"
         view.form.apply.click()
         joined("fries-apply")
     waits = "under way ... It waits for a change of FM alone, which is paused on a tuple."

@@ -104,7 +104,7 @@ def test_the_form_marks_an_error_of_syntax_in_a_font_of_one_width(
     form.functions["FM"].value = "dict(<b>)"
     form.plan.click()
     words, mark = form.result.value.split("<pre")
-    assert "is not a Python expression: invalid syntax" in words
+    assert "FM, line 1: invalid syntax" in words
     assert mark.endswith(">    dict(&lt;b&gt;)\n         ^</pre>")
     assert "<b>" not in form.result.value
 

@@ -7,13 +7,16 @@ import json
 import threading
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from planning_graphs import FIGURE_8, FIGURE_10
 
 import fries_nb.report.layout as layouts
+from fries_nb.notebook.editor import VERSIONS, FunctionEditor, _loader
 from fries_nb.notebook.form import EntryField
+from fries_nb.notebook.function_text import FunctionText
 from fries_nb.notebook.panels import RunMoment, TableView
 from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
 from fries_nb.notebook.widgets import DagView
@@ -25,6 +28,7 @@ from fries_nb.report.plan_section import Shown
 from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
+ROOT = Path(__file__).parents[2]
 MARKS = (PlotMark(110.0, "u1", "request", "FM by fries"), PlotMark(110.01, "u1", "done", "FM by fries"))
 
 
@@ -247,9 +251,23 @@ def test_the_library_is_sent_once_a_kernel():
     assert one.version in json.loads(one.item)["doc"]["version"]
 
 
+def test_the_bundle_of_the_editor_has_the_versions_that_are_locked():
+    """`make editor` makes it anew; it is sent once a kernel."""
+    lock = json.loads((ROOT / "docs" / "editor" / "package-lock.json").read_text("utf8"))["packages"]
+    used = {path: one for path, one in lock.items() if path and not {"dev", "optional"} & one.keys()}
+    assert sorted(f"{path.removeprefix('node_modules/')} {one['version']}" for path, one in used.items()) == (
+        VERSIONS.split(", ")
+    )
+    wanted = json.loads((ROOT / "docs" / "editor" / "package.json").read_text("utf8"))["dependencies"]
+    assert {f"{name} {version}" for name, version in wanted.items()} <= {*VERSIONS.split(", ")}
+    one, other = FunctionEditor("FM", FunctionText("")), FunctionEditor("MC", FunctionText(""))
+    assert one.loader == other.loader
+    assert len(_loader().code) < 600_000
+
+
 def test_nothing_is_fetched_from_a_network():
     """The widgets name no address."""
-    for widget in (DagView(FIGURE_8), LatencyPlot()):
+    for widget in (DagView(FIGURE_8), LatencyPlot(), FunctionEditor("FM", FunctionText("len"))):
         sent = json.dumps({name: str(value) for name, value in widget.get_state().items() if name != "svg"})
         assert "http://" not in sent
         assert "https://" not in sent

@@ -196,10 +196,31 @@ def opened(page: Page, served: Jupyter, way: str, notebook: str) -> None:
     page.wait_for_function(CONNECTED, arg=served.address("api/kernels"))
 
 
+CELLS_TEXT = ".jp-InputArea .cm-content"  # a view in the output has editors of its own
+
+
+def cell_with(page: Page, beginning: str) -> Locator:
+    """The first cell that holds this text."""
+    return page.locator(".jp-CodeCell").filter(has=page.locator(CELLS_TEXT, has_text=beginning)).first
+
+
+def editor_of(view: Locator, operator: str) -> Locator:
+    """The text in the editor of an operator."""
+    return view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox"))
+
+
+def edit_function(page: Page, view: Locator, operator: str, text: str) -> None:
+    """Type a text in place of that in the editor of an operator, key by key."""
+    editor_of(view, operator).click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")
+    page.keyboard.type(text)
+
+
 def run_cell(page: Page, beginning: str) -> Locator:
     """Run the first cell that holds this text, wait until it has run, and give it."""
-    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning)).first
-    cell.locator(".cm-content").click()
+    cell = cell_with(page, beginning)
+    cell.locator(CELLS_TEXT).click()
     page.keyboard.press("Shift+Enter")
     cell.locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]")).wait_for()
     return cell

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser_setting import run_cell
+from browser_setting import cell_with, run_cell
 from playwright.sync_api import Locator, Page, expect
 
 LOADED = """# loaded
@@ -38,7 +38,7 @@ def trouble(page: Page, view: Locator, pictures: Path) -> None:
     expect(view.get_by_text("u3: prepared 3 of 8 workers")).to_be_visible()
     view.get_by_role("button", name="Cancel").click()
     expect(view.get_by_text("change u3: it is cancelled")).to_be_visible()
-    page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text="# ended")).click()
+    cell_with(page, "# ended").click()
     page.keyboard.press("Shift+Enter")
     expect(view.get_by_role("alert").filter(has_text="No news from the kernel since")).to_be_visible()
     expect(view.get_by_text("fraud: running")).to_be_hidden()

@@ -275,7 +275,7 @@ class StandIn:
             requeue.end()
         return requeue
 
-    def examples(self, change: Any, n: int = 10) -> Examples:
+    def examples(self, change: Any, n: int = 10, *, timeout: float = 30.0) -> Examples:
         """As a run's: one row that differs, or why there are none; keeps what was asked."""
         self.tried.append((change, n))
         if self.no_examples:
@@ -418,8 +418,11 @@ class StandIn:
         self.rescaling.resolve(RescaleResult("aborted", 2, "it was cancelled; nothing changed"))
 
     def functions(self) -> dict[str, RunningFunction]:
-        """What was declared."""
-        return {one.name: RunningFunction(one.name, "Score(1)", "", 100.0) for one in self.graph.operators}
+        """What was declared, or by the last change that is done."""
+        done = [one for one in self.made if one.done and one.result(0).outcome == "done"]
+        by = {name: one.id for one in done for name in one.updates}
+        names = self.graph.by_name
+        return {name: RunningFunction(name, "Score(1)", by.get(name, ""), 100.0) for name in names}
 
     @property
     def printed(self) -> tuple[Line, ...]:

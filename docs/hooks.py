@@ -50,6 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
+    moving = "dashboard.gif"  # is beside the pages, where the README finds it as well
+    files.append(File.generated(config, f"pictures/{moving}", abs_src_path=str(Path(__file__).parent / moving)))
     return files
 
 

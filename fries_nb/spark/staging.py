@@ -5,9 +5,10 @@ positions of rows do not change when the run is restored.
 
 Distribution of join tables: the driver stores their rows where every host can read them; a host reads each once.
 
-Spark writes a DataFrame, the driver an Arrow table; a path is read in place. Only the location is sent to the hosts.
-There the workers of one process share the index, by location and key; when the last worker has switched to another
-table, its memory is released.
+Spark writes a DataFrame, the driver an Arrow table, and what is at a path is copied: so a path that was written again
+is another table, and a recovery finds the rows of before. (A rollback to a path takes what is there then.) Only the
+location of the copy is sent to the hosts. There the workers of one process share the index, by location and key; when
+the last worker has switched to another table, its memory is released.
 """
 
 from __future__ import annotations
@@ -289,9 +290,9 @@ def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTa
     """Store a join's table where hosts can read it.
 
     Args:
-        table: the table. A path, or a table that is staged already (as for a rollback), is used in place.
+        table: the table. One that is staged already (as for a rollback) is used in place.
         spark: computes and writes a DataFrame.
-        scratch: a directory that all hosts reach; a DataFrame or Arrow table is written there.
+        scratch: a directory that all hosts reach; the table is written there.
 
     Raises:
         SourceError: the path cannot be read, or Spark cannot compute or write the DataFrame.
@@ -299,7 +300,10 @@ def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTa
     """
     if isinstance(table, StagedTable):
         return table
-    place = absolute(table.data) if isinstance(table.data, str) else _written(table, spark, scratch)
+    if isinstance(table.data, str):
+        table.check_columns(_columns(table.operator, absolute(table.data)))
+    place = join(scratch, "tables", f"{encoded(table.operator)}-{uuid.uuid4().hex[:8]}")
+    _write(table, spark, place)
     staged = StagedTable(table.operator, place, table.on, table.how, table.one_to_many, table.suffix)
     staged.check_columns(_columns(table.operator, place))
     return staged
@@ -324,21 +328,32 @@ def stage_update(operator: Operator, update: Update, spark: SparkSession, scratc
     return replace(update, function=stage_table(new_table(operator, update), spark, scratch))
 
 
-def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
-    place = join(scratch, "tables", f"{encoded(table.operator)}-{uuid.uuid4().hex[:8]}")
-    if isinstance(table.data, pa.Table):
+def _write(table: JoinTable, spark: SparkSession, place: str) -> None:
+    data = table.data
+    if isinstance(data, str | pa.Table):
         filesystem, path = locate(place)
         filesystem.create_dir(path, recursive=True)
-        write_table(table.data, f"{path}/rows.parquet", filesystem, f"the table of {table.operator!r}")
-        return place
-    data = table.data
+        if isinstance(data, str):
+            _copy(table.operator, absolute(data), path, filesystem)
+        else:
+            write_table(data, f"{path}/rows.parquet", filesystem, f"the table of {table.operator!r}")
+        return
     try:
         if isinstance(data, CatalogTable | Query):
             data = frame_of(data, spark, f"the table of join {table.operator!r}")
         write_frame(data, place, f"the table of {table.operator!r}")
     except PySparkException as error:
         raise SourceError(f"Spark cannot read the table of {table.operator!r}: {reason(error)}") from error
-    return place
+
+
+def _copy(operator: str, given: str, target: str, filesystem: fs.FileSystem) -> None:
+    """Copy a Parquet file into a directory, or the files of a directory."""
+    source, path = locate(given)
+    try:
+        is_file = source.get_file_info(path).is_file
+        fs.copy_files(path, f"{target}/rows.parquet" if is_file else target, source, filesystem)
+    except OSError as error:
+        raise SourceError(f"cannot copy the table of join {operator!r} at {given}: {error}") from error
 
 
 def _columns(operator: str, place: str) -> list[str]:

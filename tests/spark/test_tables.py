@@ -6,6 +6,7 @@ import gc
 import json
 import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from pyspark.sql import DataFrame, SparkSession
 
 import fries_nb as fn
@@ -84,6 +85,30 @@ def test_a_joins_table_is_changed_while_it_runs(spark: SparkSession, runs: list[
     run.stop()
     names = {row["name"] for row in run.output().collect()}
     assert {"third"} <= names <= {"first", "second", "third"}
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table"])
+def test_a_path_is_the_table_that_was_there_when_it_was_given(
+    spark: SparkSession, runs: list[Any], tmp_path: Path, name: str
+) -> None:
+    """A file, or a directory with partitions, that is written again is another table: workers share no index."""
+    place = tmp_path / name
+
+    def write(town: str) -> str:
+        if place.suffix:
+            pq.write_table(pa.table({"key": [0], "town": [town]}), place)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+            pq.write_to_dataset(pa.table({"key": [0], "town": [town], "part": ["a"]}), place, partition_cols=["part"])
+        return str(place)
+
+    flow = fn.Dataflow(f"again-{place.stem}{place.suffix}")
+    rows = flow.source("n", fn.rate(500, row=lambda value: {"key": 0}))
+    rows.join("J1", write("first"), "key").sink("out", fn.memory())
+    runs.append(run := flow.run(spark, hosts=1, workers=1))
+    run.wait_flowing(PATIENCE_S)
+    assert run.reconfigure({"J1": write("second")}).result(timeout=PATIENCE_S).outcome == "done"
+    until(lambda: set(run.rows("out", n=1)["town"]) == {"second"}, "rows of the second table")
 
 
 def test_dead_letters_are_read_back(spark: SparkSession, runs: list[Any]) -> None:

@@ -48,7 +48,7 @@ CELLS = {
     "declare": """%%fries_dataflow beside
 numbers = flow.source("numbers", fn.rate(1_000))
 numbers.map("D", mymodel.Doubler()).map("E", lambda row: row).sink("out", fn.memory())""",
-    "run": "%fries_run --workers 1",
+    "run": "%fries_run --workers 1 --inline",
     "wait": "until(lambda: len(run.printed) >= 3)\nprinted = run.printed",
     "lines": "for line in printed:\n    print(line.worker, line.text)",
     "edit": f"""open("mymodel.py", "w").write({NEXT_MODEL!r})
@@ -86,7 +86,7 @@ class Late:
         return deeper(row) if row["value"] == 1 else row
 
 flow.source("numbers", fn.rate(1_000)).map("L", Late()).sink("out", fn.memory())""",
-    "run another": "%fries_run --workers 1 --on-error fail -o second",
+    "run another": "%fries_run --workers 1 --inline --on-error fail -o second",
     # nbclient hears only what is said while a cell runs, so it fails in this one.
     "end": "open(GO, 'w').close()\nsecond.wait(900)\nshown()",
     "status": "%fries_status",

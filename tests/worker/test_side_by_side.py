@@ -87,9 +87,10 @@ def test_a_function_that_raises_on_one_row() -> None:
     bench = Bench(M)
     found = found_by(bench, "M", fails, rows=3)
     assert bench.answers(Rehearsed)[0].error.startswith("new M failed in a rehearsal on a recent tuple: ")
+    why = "M failed on a tuple: ZeroDivisionError: integer division or modulo by zero"
     assert made(found) == [
         (2, of(n=2, p=4), of(n=2, p=12)),
-        (1, of(n=1, p=2), Made((), "M failed on a tuple: ZeroDivisionError: integer division or modulo by zero")),
+        (1, of(n=1, p=2), Made((), why, (("<dynamic-code>", fails.__code__.co_firstlineno + 2),))),
         (0, of(n=0, p=0), of(n=0, p=-12)),
     ]
 

@@ -60,6 +60,7 @@ from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.arguments import Limit, checked_seconds, shown_limit
 from fries_nb.dataflow.graph import Graph, resized, union_of
 from fries_nb.dataflow.regions import Region
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError, ReconfigurationError, RunError
 from fries_nb.locks import locked
@@ -208,7 +209,7 @@ class ChangeQueue:
         self._shell.refuse_if_over(_NEEDS)
         while True:  # repeated if another request arrives during pickling
             last, ground, updates = self._undoing(change)
-            payloads = self._shell.ship(updates)
+            payloads = self._shell.ship({**updates, **self._tables_then(updates, ground)})
             shape = None if last.before is None else self._shell.shape_back(last.before)
             with self.lock:
                 self._shell.refuse_if_over(_NEEDS)
@@ -229,6 +230,24 @@ class ChangeQueue:
                         )
                     )  # fmt: skip
                 return back
+
+    def _tables_then(self, updates: Mapping[str, Update], ground: Ground) -> dict[str, Update]:
+        """Of the updates of a rollback those of joins, with the tables as they were stored when they were given.
+
+        What is at a path, in the catalogue or the result of a query may be another table by now.
+        """
+        found = dict[str, Update]()
+        for name, request in ground.items():
+            if name not in self.graph or self.graph.operator(name).traits.holds is not Holds.TABLE:
+                continue
+            stored = None
+            if request is not None:
+                stored = self._rollbacks.installed(request, name)
+            elif name not in self._resumed_with:
+                stored = self._shell.first_table(name)
+            if stored is not None:
+                found[name] = replace(updates[name], function=stored)
+        return found
 
     def _reshaped(self, shape: ShapeChange, updates: Mapping[str, Update]) -> dict[int, Plan]:
         """The plan of a change of the shape, which begins alone."""

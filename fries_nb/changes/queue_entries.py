@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Protocol
+from typing import Any, Protocol
 
 import networkx as nx
 
@@ -76,6 +76,10 @@ class QueueShell(Protocol):
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
         """Validate and pickle updates, by operator; raises a FriesError if one cannot be sent to hosts."""
+
+    def first_table(self, join: str) -> Any:
+        """The table of a join as it was stored when the run began; ``None`` if its region has not begun."""
+        return None
 
     def carry_out(self, region: int, event: ChangeRequested | ChangeCancelled) -> None:
         """Pass an event to the controller of this region; the order of calls is preserved."""

@@ -229,6 +229,10 @@ class Rollbacks:
                 return f"change {since.id} has changed {', '.join(both)} since change {victim.id}; roll that back first"
         return ""
 
+    def installed(self, request: Request, name: str) -> Any:
+        """A copy of the function that a request has installed at an operator, as it was shipped."""
+        return _shipped(request, name)()
+
     # ---- earlier functions
 
     def _outdated(self, victim: Request, request: Request, region: int, undone_in: set[tuple[Request, int]]) -> str:

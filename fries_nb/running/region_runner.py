@@ -8,6 +8,7 @@ blocking operators.
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
 import traceback
@@ -218,6 +219,12 @@ class RegionRunner(QueueShell):
         self.refuse_if_over("a change needs a running dataflow")
         check_updates(self.graph, updates)
         return {name: self.launched[0].payload(self.graph.operator(name), one) for name, one in updates.items()}
+
+    def first_table(self, join: str) -> Any:
+        """The table of a join as it was stored when the run began; ``None`` if its region has not begun."""
+        specs = (launched.driver.core.region for launched in tuple(self.launched))
+        stored = next((spec.functions[join] for spec in specs if join in spec.functions), None)
+        return None if stored is None else pickle.loads(stored)
 
     def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
         """Plan a change without requesting it, with a prediction if tuples flow; see ``Run.plan``."""

@@ -6,7 +6,7 @@ positions of rows do not change when the run is restored.
 Distribution of join tables: the driver stores their rows where every host can read them; a host reads each once.
 
 Spark writes a DataFrame, the driver an Arrow table, and what is at a path is copied: so a path that was written again
-is another table, and a recovery finds the rows of before. (A rollback to a path takes what is there then.) Only the
+is another table, and a recovery finds the rows of before. Only the
 location of the copy is sent to the hosts. There the workers of one process share the index, by location and key; when
 the last worker has switched to another table, its memory is released.
 """

@@ -91,7 +91,7 @@ def test_a_joins_table_is_changed_while_it_runs(spark: SparkSession, runs: list[
 def test_a_path_is_the_table_that_was_there_when_it_was_given(
     spark: SparkSession, runs: list[Any], tmp_path: Path, name: str
 ) -> None:
-    """A file, or a directory with partitions, that is written again is another table: workers share no index."""
+    """A file or a directory that is written again is another table, and rollbacks are to the earlier ones."""
     place = tmp_path / name
 
     def write(town: str) -> str:
@@ -109,6 +109,10 @@ def test_a_path_is_the_table_that_was_there_when_it_was_given(
     run.wait_flowing(PATIENCE_S)
     assert run.reconfigure({"J1": write("second")}).result(timeout=PATIENCE_S).outcome == "done"
     until(lambda: set(run.rows("out", n=1)["town"]) == {"second"}, "rows of the second table")
+    assert run.reconfigure({"J1": write("third")}).result(timeout=PATIENCE_S).outcome == "done"
+    for town in ("second", "first"):
+        assert run.rollback().result(timeout=PATIENCE_S).outcome == "done"
+        until(lambda town=town: set(run.rows("out", n=1)["town"]) == {town}, town)  # type: ignore[misc]
 
 
 def test_dead_letters_are_read_back(spark: SparkSession, runs: list[Any]) -> None:

@@ -111,9 +111,12 @@ async function render({ model, el }) {
       keymap.of([{ key: "Mod-Enter", run: submit }, { key: "Tab", run: code.acceptCompletion }]),
       code.history(), code.drawSelection(), code.lineNumbers(), code.indentOnInput(), code.bracketMatching(),
       code.closeBrackets(), EditorView.lineWrapping,
-      autocompletion({ override: [known(model), code.localCompletionSource, code.globalCompletion] }),
+      autocompletion({
+        override: [known(model), code.localCompletionSource, code.globalCompletion], defaultKeymap: false,
+      }),
       keymap.of([
-        ...code.closeBracketsKeymap, ...code.completionKeymap, ...code.historyKeymap, ...code.defaultKeymap,
+        ...code.completionKeymap.filter(({ key }) => key !== "Enter"), // a line ends, whatever is offered
+        ...code.closeBracketsKeymap, ...code.historyKeymap, ...code.defaultKeymap,
         code.indentWithTab, // Escape and then Tab leaves the editor
       ]),
       code.python(), code.indentUnit.of("    "), EditorState.tabSize.of(4), highlighting(code),

@@ -99,7 +99,7 @@ Field = EntryField | FunctionEditor
 """What the form has for an operator: ``value`` is its text."""
 Offer = Mapping[str, Mapping[str, Any]]
 """Operator name to label to the function, or ``fn.Update``, of that label."""
-HINT = "To change operators, click them in the picture; all that you choose change together."
+HINT = "To change operators, click them in the picture; all whose text you edit change together."
 _NOTHING = "choose ..."
 _FREE_TEXT_IS_OFF = "Functions are chosen from what the author of this page offers; typing others is off."
 
@@ -337,6 +337,7 @@ class ChangeForm(ipywidgets.VBox):
         self._rows.children = [self.functions[name] for name in self._chosen]
         self._hint.value = f"<span>{html.escape(self._hint_for(operators))}</span>"
         self._forget_plan()
+        self._ask(at_once=True)
         self._enable()
 
     def update(self) -> None:
@@ -408,8 +409,6 @@ class ChangeForm(ipywidgets.VBox):
 
     def _forget_plan(self) -> None:
         """Remove the plan if its operators or its scheduler are no longer selected."""
-        self._preview.forget()
-        self.examples.value = ""
         if self._says_plan:
             self._says_plan = False
             self.result.value = ""

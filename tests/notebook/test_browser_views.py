@@ -15,6 +15,7 @@ from browser_setting import (
     Jupyter,
     cell_with,
     edit_function,
+    editor_of,
     opened,
     run_cell,
     saved,
@@ -196,8 +197,8 @@ def test_constraints_are_shown_and_clicks_are_handled_while_a_cell_runs(
         view.get_by_role("button", name="Accept").click()
         expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
         view.locator('.fries-dag g.node[data-operator="FM"]').click()
-        line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
-        expect(line).to_contain_text("class Score:")
+        line = editor_of(view, "FM")
+        expect(line).to_have_text("dict")  # by the proposal
         line.press("ControlOrMeta+Enter")
         expect(view.get_by_role("status").filter(has_text="nothing has changed yet")).to_be_visible()
         view.get_by_role("button", name="Stop").click()
@@ -237,6 +238,52 @@ def test_rows_are_asked_for_while_their_tab_is_in_sight(
         assert here.errors == []
 
 
+FORMER = ["class Score:", "    def process(self, row, state): return row", "", "Score()"]
+NEW = ["class Score:", "    def process(self, row, state):", "        return dict(row)", "", "Score()"]
+
+
+def test_a_function_is_edited_tried_applied_written_back_and_undone(
+    served: Jupyter, program: BrowserContext, tmp_path: Path
+) -> None:
+    """An error is underlined at its line; the class of a cell gets the text that runs; Revert gives the former one."""
+    with shown(program, tmp_path) as here:
+        page = here.page
+        written(served, "edit.ipynb", SHOW.format(0), ENDED)
+        started(page, served, "edit.ipynb")
+        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
+        view.locator('.fries-dag g.node[data-operator="FM"]').click()
+        editor = editor_of(view, "FM")
+        lines = editor.locator(".cm-line")
+        expect(lines).to_have_text(FORMER)
+        edit_function(page, view, "FM", "class Score:\ndef process(self, row, state):\nreturn dict(row) +")
+        expect(editor.locator(".cm-lintRange-error").first).to_be_visible()
+        expect(view.get_by_role("alert").filter(has_text="FM, line 3: ")).to_be_visible()
+        edit_function(page, view, "FM", "class Score:\ndef process(self, row, state):\nreturn dict(row)")
+        page.keyboard.insert_text("\n\nScore()")
+        expect(lines).to_have_text(NEW)
+        expect(view.locator(".fries-preview")).to_contain_text("FM: 1 of 1 row differs; none dropped")
+        view.get_by_role("button", name="Apply", exact=True).click()
+        expect(view.get_by_role("status").filter(has_text="done by fries in").first).to_be_visible()
+        expect(view.get_by_role("button", name="What runs now")).to_have_count(0)
+        view.get_by_role("button", name="Write it back into the cell").click()
+        expect(view.get_by_text("The cell has the new text")).to_be_visible()
+        expect(cell_with(page, "class Score:").locator(CELLS_TEXT)).to_contain_text("return dict(row)")
+        page.screenshot(path=tmp_path / "written.png")
+        view.locator(".lm-TabBar-tab", has_text="Changes").click()
+        view.get_by_role("button", name="Revert").click()
+        expect(lines).to_have_text(FORMER)
+        expect(view.locator(".fries-preview")).to_have_count(0)
+        cell_with(page, "# ended").locator(CELLS_TEXT).click()
+        page.keyboard.press("Shift+Enter")
+        expect(view.get_by_role("alert").filter(has_text="No news from the kernel since")).to_be_visible()
+        page.locator(".jp-Dialog").get_by_role("button", name="Ok").click()  # Lab says that the kernel has died
+        editor.click()
+        page.keyboard.type("x")
+        expect(lines).to_have_text(FORMER)
+        assert here.abroad == []
+        assert here.errors == []
+
+
 def constraint_in_each_width(page: Page, view: Locator, pictures: Path) -> None:
     """The plot has the limit of a constraint, the panel a drawing that fits."""
     view.locator(".lm-TabBar-tab", has_text="Constraints").click()
@@ -266,7 +313,7 @@ def a_click_waits_without_subshells(page: Page, served: Jupyter) -> None:
     view.locator('.fries-dag g.node[data-operator="FM"]').click()
     waits = view.get_by_text("this click takes effect after the cell")
     expect(waits).to_be_visible()
-    line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
+    line = editor_of(view, "FM")
     expect(line).to_have_count(0)
     (served.directory / "over 2").touch()
     expect(line).to_be_visible()

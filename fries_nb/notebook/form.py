@@ -313,13 +313,13 @@ class ChangeForm(ipywidgets.VBox):
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
         self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
-        self.scheduler.layout.width = "210px"
+        self.scheduler.layout.width = "180px"
         self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD, kind="number")
-        self.guard.layout.width = "160px"
+        self.guard.layout.width = "130px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         self.apply = ipywidgets.Button(description="Apply", button_style="primary", tooltip="Change it now")
         for button, clicked in ((self.plan, self._planned), (self.apply, self._applied)):
-            button.layout.width = "80px"
+            button.layout.width = "68px"
             button.on_click(clicked)
         self.scheduler.observe(lambda _: self._forget_plan(), names="value")
         self.result, self.examples = ipywidgets.HTML(), ipywidgets.HTML()

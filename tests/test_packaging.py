@@ -26,8 +26,8 @@ COMMANDS = (
     "bdist_wheel", "--skip-build", "--dist-dir", "dist",
 )  # fmt: skip
 KEPT = (
-    ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
-    ("fries_nb", "**/*.py"), ("fries_nb/report", "*.jinja"), ("notebooks/labs", "*.*"),
+    ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("docs/editor", "*.*"),
+    ("tests", "**/*.py"), ("fries_nb", "**/*.py"), ("fries_nb/report", "*.jinja"), ("notebooks/labs", "*.*"),
 )  # fmt: skip
 RUN = """
 import fries_nb as fn

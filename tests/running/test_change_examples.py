@@ -98,6 +98,14 @@ def test_the_table_has_what_is_passed_on_once() -> None:
     assert shown().words == "no row"
 
 
+def test_the_time_of_a_row_is_the_median_of_those_that_fail_on_neither_side() -> None:
+    """An operator that was not reached, or not timed, has none."""
+    times = ((1_000_000, 2_000_000, ""), (3_000_000, 1_500_000, ""), (9_000_000, 9, "no"), (2_000_000, 8_000_000, ""))
+    rows = [ComparedTuple("M", 0, {}, Made(ns=one), Made(ns=two, error=why)) for one, two, why in times]
+    found = shown(*rows, ComparedTuple("N", 0, {}, Made(ns=5), Made()))
+    assert found.took_ms == {"M": (2.0, 2.0)}
+
+
 def test_what_is_left_out_is_said_and_what_cannot_be_told_is_refused() -> None:
     """By the host's own words."""
     worker = WorkerId("M", 0)

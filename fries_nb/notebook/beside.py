@@ -89,7 +89,7 @@ class ViewPlace(ipywidgets.VBox):
             case {"event": "shown", "room": bool(room)}:
                 self._panels.room = room
                 if not self._is_moved and room != self.line.is_beside:
-                    self._beside() if room else self._here()
+                    (self._beside if room else self._here)()
             case {"event": "beside"}:
                 self._is_moved = True
                 self._beside(anew=True)

@@ -4,7 +4,8 @@
 
 The time by epochs is a prediction (``planning.prediction``), made from the queues when the change is first seen here, a
 fraction of a second after its request: afterwards they are not what it had to overtake. How many rows were processed by
-both configurations is known in runs with an audit, which judges the whole trace: once for each change, in a thread.
+both configurations is known in runs with an audit, which judges the whole trace: once for each change, in a thread, and not
+in long runs, where that would occupy the kernel for seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from fries_nb.words import milliseconds
 
 _LARGE = "font-size: 20px; font-weight: 600; line-height: 1.5"
 _UNDO = "Undo"
+MOST_JUDGED = 5_000_000
+"""Number of tuples at all operators up to which a trace is judged here, which then takes about a second."""
 
 
 class ChangeLine(ipywidgets.HBox):
@@ -37,8 +40,8 @@ class ChangeLine(ipywidgets.HBox):
         self._run, self._changes = run, changes
         self._change: Change | None = None
         self._by_epoch_ms: float | None = None
-        self._mixed = ""
-        self._trouble = ""
+        self._is_judged = False
+        self._mixed = self._trouble = ""
         self.words = ipywidgets.HTML()
         self.words.layout.flex = "0 1 auto"
         self.undo = ipywidgets.Button(description=_UNDO, tooltip="Change its operators back, while the dataflow runs")
@@ -54,8 +57,9 @@ class ChangeLine(ipywidgets.HBox):
             return
         if change is not self._change:
             self._begin(change)
-        if change.done and not self._mixed:
-            self._mixed = " "
+        tuples = sum(one.processed for one in moment.last.operators.values())
+        if change.done and not self._is_judged and tuples <= MOST_JUDGED:
+            self._is_judged = True
             threading.Thread(target=self._judge, args=[change], name="fries-judge", daemon=True).start()
         text = self._text(change)
         if text != self.words.value:
@@ -64,13 +68,13 @@ class ChangeLine(ipywidgets.HBox):
         self.undo.tooltip = self._refusal(change, moment.over) or "Change its operators back, while the dataflow runs"
 
     def _begin(self, change: Change) -> None:
-        self._change, self._mixed, self._trouble = change, "", ""
-        self._by_epoch_ms = None
+        self._change, self._by_epoch_ms = change, None
+        self._is_judged, self._mixed, self._trouble = False, "", ""
+        self.children = [self.words, self.undo]  # first, since planning fails in a run that has just ended
         targets = change.plan.targets
         if not change.done and change.plan.scheduler != "epoch" and targets == change.updates.keys():  # no other shape
             prediction = self._run.plan(targets, change.plan.scheduler).prediction
             self._by_epoch_ms = None if prediction is None else prediction.epoch_ms
-        self.children = [self.words, self.undo]
 
     def _text(self, change: Change) -> str:
         if not change.done:
@@ -81,7 +85,7 @@ class ChangeLine(ipywidgets.HBox):
             return _line(result.outcome.replace("_", " "), f"{change.label}{self._trouble}")
         spared = self._by_epoch_ms if self._by_epoch_ms and self._by_epoch_ms > result.delay_ms else None
         instead = f", instead of {milliseconds(spared)} by epochs" if spared else ""
-        parts = [f"{change.label}{instead}", self._mixed.strip(), self._trouble]
+        parts = [f"{change.label}{instead}", self._mixed, self._trouble]
         return _line(milliseconds(result.delay_ms), " · ".join(filter(None, parts)))
 
     def _judge(self, change: Change) -> None:

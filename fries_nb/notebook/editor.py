@@ -24,8 +24,6 @@ VERSIONS = _BUNDLE.partition("\n")[0].strip("/* ")
 """The packages in the bundle, with their versions."""
 MOST_NAMES = 2_000
 """Names that are offered for completion."""
-LONGEST = 200_000
-"""Letters of a text that are taken from a page."""
 RESET, WRITE_BACK = "What runs now", "Write it back into the cell"
 _PUT = "The cell has the new text; run it to define it there."
 _NEXT = (
@@ -148,7 +146,7 @@ class FunctionEditor(anywidget.AnyWidget):
             return
         match content:
             case {"event": "entered", "text": str(text), "number": int(number)} if number == self._number:
-                self.value = text[:LONGEST]
+                self.value = text
             case {"event": "focused"}:
                 self.names = sorted({name for name in self._known() if not name.startswith("_")})[:MOST_NAMES]
             case {"event": "action", "name": "What runs now"}:

@@ -6,9 +6,9 @@ positions of rows do not change when the run is restored.
 Distribution of join tables: the driver stores their rows where every host can read them; a host reads each once.
 
 Spark writes a DataFrame, the driver an Arrow table, and what is at a path is copied: so a path that was written again
-is another table, and a recovery finds the rows of before. Only the
-location of the copy is sent to the hosts. There the workers of one process share the index, by location and key; when
-the last worker has switched to another table, its memory is released.
+is another table, and a rollback and a recovery find the rows of before. Only the location of the copy is sent to the
+hosts. There the workers of one process share the index, by location and key; when the last worker has switched to
+another table, its memory is released.
 """
 
 from __future__ import annotations

@@ -32,6 +32,13 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     return replace_runs(monkeypatch)
 
 
+@pytest.fixture
+def run(shell: InteractiveShell, with_fraud: None, stand_ins: list[StandIn]) -> StandIn:
+    """A stand-in that runs."""
+    told(shell, "%fries_run")
+    return stand_ins[0]
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     """One for all tests, with the repository's notebooks."""

@@ -14,7 +14,7 @@ from patience import until
 
 from fries_nb.audit import Mixed, Verdict
 from fries_nb.errors import PlanError, TraceError
-from fries_nb.notebook import extension
+from fries_nb.notebook import change_line, extension
 from fries_nb.notebook.beside import Panels, ViewPlace
 from fries_nb.notebook.change_line import ChangeLine
 from fries_nb.notebook.dashboard import RunView
@@ -24,14 +24,6 @@ from fries_nb.planning import Prediction
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-@pytest.fixture
-def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A stand-in that runs."""
-    started = replace_runs(monkeypatch)
-    told(shell, "%fries_run")
-    return started[0]
 
 
 @pytest.fixture
@@ -145,6 +137,19 @@ def test_the_last_change_is_told_in_a_line(
 
     until(lambda: words() == says)
     assert line.undo.disabled == (outcome is None)
+
+
+def test_the_trace_of_a_long_run_is_not_judged_at_each_change(run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep the kernel for seconds."""
+    line, change = ChangeLine(run), run.reconfigure({"FM": dict})  # type: ignore[arg-type]
+    judged = list[Any]()
+    monkeypatch.setattr(line, "_judge", judged.append)
+    run.hear("out", change_line.MOST_JUDGED + 1, 4.0, 1.0)
+    line.update(RunMoment(run))  # type: ignore[arg-type]
+    assert (line._is_judged, judged) == (False, [])
+    monkeypatch.setattr(change_line, "MOST_JUDGED", change_line.MOST_JUDGED * 2)
+    line.update(RunMoment(run))  # type: ignore[arg-type]
+    until(lambda: judged == [change])
 
 
 def test_the_last_change_is_undone_by_a_click(run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import StandIn, replace_runs, show_tab, told
+from notebook_shell import StandIn, show_tab
 from patience import PATIENCE_S, until
 
 from fries_nb.errors import RunError
@@ -54,14 +53,6 @@ class Seen:
         if source is not None:
             columns |= {"_operator": ["FM", "MC"]}
         return shown_table(columns, hide={"CARD_NO"})
-
-
-@pytest.fixture
-def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A stand-in that runs."""
-    started = replace_runs(monkeypatch)
-    told(shell, "%fries_run")
-    return started[0]
 
 
 @pytest.fixture

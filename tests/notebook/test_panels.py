@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import StandIn, replace_runs, show_tab, told
+from notebook_shell import StandIn, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.changes.change import Change
@@ -28,14 +28,6 @@ from fries_nb.report.host_rows import bytes_of
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
-
-
-@pytest.fixture
-def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A stand-in that runs."""
-    started = replace_runs(monkeypatch)
-    told(shell, "%fries_run")
-    return started[0]
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import StandIn, replace_runs, show_tab, told
+from notebook_shell import StandIn, show_tab
 from patience import PATIENCE_S, until
 
 from fries_nb.controller.events import Outcome
@@ -17,14 +16,6 @@ from fries_nb.protocol.messages import Paused, WorkerId
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
-
-
-@pytest.fixture
-def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A stand-in that runs."""
-    started = replace_runs(monkeypatch)
-    told(shell, "%fries_run")
-    return started[0]
 
 
 @pytest.fixture

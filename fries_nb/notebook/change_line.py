@@ -4,8 +4,8 @@
 
 The time by epochs is a prediction (``planning.prediction``), made from the queues when the change is first seen here, a
 fraction of a second after its request: afterwards they are not what it had to overtake. How many rows were processed by
-both configurations is known in runs with an audit, which judges the whole trace: once for each change, in a thread, and not
-in long runs, where that would occupy the kernel for seconds.
+both configurations is known in runs with an audit, which judges the whole trace: once for each change, in a thread, and
+not in long runs, where that would occupy the kernel for seconds.
 """
 
 from __future__ import annotations

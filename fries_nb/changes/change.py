@@ -44,7 +44,7 @@ class ChangesOfRun(Protocol):
     def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
         """What it has altered."""
 
-    def replay(self, change: Change) -> ChangeReplay:
+    def replay(self, change: Change, traced: bool) -> ChangeReplay:
         """Its steps."""
 
     def blocked_by(self, change: str) -> str | None:
@@ -193,8 +193,11 @@ class Change:
         """
         return self._run.effect(self, window, timeout)
 
-    def replay(self) -> ChangeReplay:
+    def replay(self, traced: bool = True) -> ChangeReplay:
         """The change step by step, after its end: messages, switches, and the way of its marker.
+
+        Args:
+            traced: whether the trace is read, of a run that keeps one; for a long trace that takes seconds.
 
         Returns:
             The steps, in words and pictures; with ``audit=True`` also the operations in the trace before and after each
@@ -205,7 +208,7 @@ class Change:
         """
         if not self.done:
             raise PlanError(f"change {self.id} is still under way; expected one that has ended; its result() waits")
-        return self._run.replay(self)
+        return self._run.replay(self, traced)
 
     def story(self) -> Timeline:
         """What has happened to the change so far: its request, what workers were told and answered, its decision.

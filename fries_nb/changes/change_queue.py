@@ -583,13 +583,13 @@ class ChangeQueue:
             raise RunError(f"there are no examples: {outcome.rehearsal}")
         return told_examples("", parts, most, outcome.error, self._shell.hide)
 
-    def replay(self, change: Change) -> ChangeReplay:
+    def replay(self, change: Change, traced: bool) -> ChangeReplay:
         """A change that has ended, step by step; see ``Change.replay``."""
-        return self.replays([change])[0]
+        return self.replays([change], traced)[0]
 
-    def replays(self, changes: Iterable[Change]) -> list[ChangeReplay]:
+    def replays(self, changes: Iterable[Change], traced: bool = True) -> list[ChangeReplay]:
         """The replays of changes that have ended; the trace is read once."""
-        records = self._shell.records()
+        records = self._shell.records() if traced else ()
         return [
             ChangeReplay.of(self._graph_of(one), one.plan, one.result(0), operations_around(records, one.id))
             for one in changes

@@ -324,6 +324,26 @@ def _names(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def row_versions(graph: Graph, steps: Sequence[ReplayStep], number: int) -> dict[Ends, str]:
+    """The version of the rows on each edge at the end of a step: ``old``, ``new``, ``both``; ``waits`` above targets.
+
+    The rows behind a target are of the version that it runs, and so are theirs. On the way of a marker that has not
+    come to the end of an edge yet, the rows ahead of it are old and those behind it new, hence ``both``.
+    """
+    step, way = steps[number], set(steps[-1].travelled) - set(steps[number].travelled)
+    found: dict[Ends, str] = {}
+    for name in graph.order:
+        before = {found[edge.source, name] for edge in graph.in_edges(name) if (edge.source, name) in found} - {"waits"}
+        passed = next(iter(before)) if len(before) == 1 else "both" if before else "waits"
+        version = step.versions.get(name, passed)
+        # An operator that is no target gives old rows until the marker has come, though new ones are behind it.
+        ahead = {"new": "both"} if name in step.versions else {"new": "both", "both": "old"}
+        for edge in graph.out_edges(name):
+            ends = (name, edge.to)
+            found[ends] = ahead.get(version, version) if ends in way else version
+    return found
+
+
 @dataclass(frozen=True, repr=False)
 class ChangeReplay(Displayed):
     """The replay of a change. A notebook shows it as pictures to step through.

@@ -10,12 +10,13 @@ The replay of a change in the picture of its dataflow: message and markers trave
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import ipywidgets
 
 from fries_nb.changes.change import Change
-from fries_nb.changes.change_replay import ChangeReplay, ReplayStep
+from fries_nb.changes.change_replay import ChangeReplay, row_versions
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.panels import DagPanel, RunMoment, TableView, clock_time
@@ -69,17 +70,25 @@ def why_waits(moment: RunMoment, change: Change) -> str:
 
 
 STEP_MS = 1_500
-"""Milliseconds for which a step is shown while the replay runs by itself."""
+"""Milliseconds for which a step is shown while a replay runs."""
+MOST_PLAYED_S = 6.0
+"""Seconds in which all steps of a change are shown that is played by itself, once it is done."""
 
 
 class ReplayBar(ipywidgets.VBox):
-    """Controls of a replay: play and pause, a slider over its steps, and words on the step. Empty without one."""
+    """Controls of a replay: play and pause, a slider over its steps, and words on the step. Empty without one.
 
-    def __init__(self, view: DagView, ended: Callable[[], None]) -> None:
+    A replay that the user has asked for is played by the page, and stays until it is closed. The one of a change that
+    was just done is played by the kernel, so that it ends without a page as well, unless the user takes it over.
+    """
+
+    def __init__(self, view: DagView, ended: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._view = view
         self._ended = ended
-        self._steps: Sequence[ReplayStep] = ()
+        self._clock = clock
+        self._replay: ChangeReplay | None = None
         self._last = 0
+        self._began_s: float | None = None  # of a replay that plays by itself
         self.play = ipywidgets.Play(min=0, interval=STEP_MS, show_repeat=False)
         self.slider = ipywidgets.IntSlider(min=0, description="Step", readout=False)
         self.slider.layout.flex = "1 1 200px"
@@ -87,7 +96,7 @@ class ReplayBar(ipywidgets.VBox):
         self.shut.layout.width = "80px"
         self.words = ipywidgets.HTML()
         self._link = ipywidgets.jslink((self.play, "value"), (self.slider, "value"))
-        self.play.observe(lambda change: self._show(change["new"]), names="value")
+        self.play.observe(lambda change: self._moved(change["new"]), names="value")
         self.shut.on_click(lambda _: self.end())
         self._row = ipywidgets.HBox([self.play, self.slider, self.shut])
         self._row.layout.flex_flow = "row wrap"
@@ -97,34 +106,63 @@ class ReplayBar(ipywidgets.VBox):
     @property
     def is_open(self) -> bool:
         """Whether a replay is shown."""
-        return bool(self._steps)
+        return self._replay is not None
 
     def begin(self, replay: ChangeReplay) -> None:
         """Show a replay from its first step on, playing."""
-        self._steps, self._last = replay.steps, 0
-        self.play.max = self.slider.max = len(self._steps) - 1
-        self.play.value = 0
-        self.children = [self._row, self.words]
-        self._show(0)
+        self._open(replay, began_s=None)
         self._view.look_at()  # its button is in a tab below
         self.play.playing = True
 
+    def play_once(self, replay: ChangeReplay) -> None:
+        """Show a replay step by step with each ``update``, and close it."""
+        self._open(replay, began_s=self._clock())
+
+    def update(self, over: bool) -> None:
+        """Go on with a replay that plays by itself; there are no more updates once the run is ``over``."""
+        replay, began_s = self._replay, self._began_s
+        if replay is None or began_s is None:
+            return
+        step_s = min(STEP_MS / 1_000, MOST_PLAYED_S / len(replay.steps))
+        number = int((self._clock() - began_s) / step_s)
+        if over or number >= len(replay.steps):
+            self.end()
+        elif number > self._last:
+            self._show(number)
+            self.play.value = number
+
     def end(self) -> None:
         """End the replay."""
-        if self._steps:
-            self._steps, self.children = (), []
+        if self._replay is not None:
+            nothing: list[ipywidgets.Widget] = []
+            self._replay, self._began_s, self.children = None, None, nothing
             self.play.playing = False
             self._ended()
 
-    def _show(self, number: int) -> None:
-        if not self._steps:
-            return  # a message that came after the end
-        if number < self._last or number + 1 == len(self._steps):
+    def _open(self, replay: ChangeReplay, began_s: float | None) -> None:
+        self._replay, self._began_s, self._last = replay, began_s, 0
+        self.play.playing = False
+        self.play.max = self.slider.max = len(replay.steps) - 1
+        self.play.value = 0
+        self.children = [self._row, self.words]
+        self._show(0)
+
+    def _moved(self, number: int) -> None:
+        """Show the step to which the page has gone: the user takes over a replay that plays by itself."""
+        if self._replay is None or number == self._last:
+            return  # a message that came after the end, or the kernel's own
+        self._began_s = None
+        if number < self._last or number + 1 == len(self._replay.steps):
             self.play.playing = False  # else the page would go on from a step to which the reader has gone back
+        self._show(number)
+
+    def _show(self, number: int) -> None:
+        replay = self._replay
+        assert replay is not None
         self._last = number
-        step = self._steps[number]
-        self.words.value = words_html(f"{number + 1} of {len(self._steps)}: {step.words}")
-        self._view.show_states(step.states, step.travelled, step.edges)
+        step = replay.steps[number]
+        self.words.value = words_html(f"{number + 1} of {len(replay.steps)}: {step.words}")
+        self._view.show_step(step, row_versions(replay.graph, replay.steps, number))
 
 
 EMPTY = "No change was requested yet: select an operator in the picture, or use %fries_reconfigure."
@@ -142,6 +180,8 @@ class ChangePanel(ipywidgets.VBox):
     ) -> None:
         self._run, self._changes = run, changes
         self._known: Mapping[str, Change] = {}
+        self._to_play: Change | None = None  # the newest change, until it is done
+        self._is_open = False
         self._shown: tuple[object, ...] = ()
         self._one_at_a_time = threading.Lock()  # the user selects in one thread, a new change is shown in another
         self.table = TableView("Changes", COLUMNS, selectable=True, empty=EMPTY)
@@ -159,9 +199,17 @@ class ChangePanel(ipywidgets.VBox):
         """Show a moment of the run."""
         known = {change.id: change for change in moment.changes}
         if known.keys() != self._known.keys():
+            # Not what was done before the view was opened.
+            self._to_play = moment.changes[-1] if self._is_open else None
             self._known = known
             self.bar.end()
             self.table.selected = moment.changes[-1].id
+        self._is_open = True
+        if (change := self._to_play) is not None and change.done:
+            self._to_play = None
+            if change.result(0).outcome == "done":
+                self.bar.play_once(change.replay(traced=False))
+        self.bar.update(moment.over)
         self.table.fill({change.id: change_row(change) for change in reversed(moment.changes)})
         self._select(moment)
 

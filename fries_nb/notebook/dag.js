@@ -1,5 +1,7 @@
 // Shows the dataflow. The picture is put in once; afterwards only attributes and texts of what is there change.
 const PATIENCE_MS = 1500;
+const [ROOM, LEAST_ZOOM] = [0.46, 0.75]; // share of the window's height for a picture, unless it would be too small
+const MUCH = 0.5; // share of time from which on a box says it in its colour
 const SAMPLE = `<svg class="fries-dag-svg" width="28" height="22"><g>
   <rect class="ring" x="2" y="1" width="24" height="20" rx="6"/><rect class="box" x="5" y="4" width="18" height="14" rx="4"/>
 </g></svg>`;
@@ -44,10 +46,13 @@ function sayingWhatWaits(model, el, place) {
 function sizing(el, host, tools) {
   let zoom = 0; // times its own size; 0 is fitted
   const picture = () => host.querySelector("svg");
+  // A picture that is fitted leaves room for what is below it, as long as it can be read.
+  const fitted = (box) => Math.min(1, Math.max(LEAST_ZOOM, (ROOM * innerHeight) / box.height));
   const size = () => {
     const svg = picture();
     if (!svg) return;
-    svg.style.width = zoom ? `${zoom * svg.viewBox.baseVal.width}px` : "";
+    const box = svg.viewBox.baseVal;
+    svg.style.width = zoom || !document.fullscreenElement ? `${(zoom || fitted(box)) * box.width}px` : "";
     svg.style.maxWidth = zoom ? "none" : "";
   };
   const by = (factor) => () => {
@@ -83,25 +88,69 @@ function sizing(el, host, tools) {
   return { size, end: () => document.removeEventListener("fullscreenchange", turned) };
 }
 
-// Strips at the lower edge of each box: from the left how busy its operator is, from the right how long it is held back.
-function stripped(node) {
+// Each box is a gauge: from the left how busy its operator is, from the right how long it is held back.
+function gauged(node) {
   const box = node.querySelector(".box");
   const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => Number(box.getAttribute(name)));
-  const room = width - 12;
-  for (const [name, length] of [["busy", 0], ["blocked", 0], ["track", room]]) {
-    const strip = document.createElementNS(node.namespaceURI, "rect");
-    strip.setAttribute("class", `strip ${name}`);
-    for (const [key, value] of Object.entries({ x: x + 6, y: y + height - 5, width: length, height: 3.5, rx: 1.5 }))
-      strip.setAttribute(key, value);
-    box.after(strip);
-  }
-  return (busy, blocked) => {
-    node.querySelector(".track").style.visibility = busy || blocked ? "" : "hidden";
-    const [most, rest] = [Math.min(1, busy) * room, Math.min(1, blocked) * room];
-    node.querySelector(".busy").setAttribute("width", most);
-    node.querySelector(".blocked").setAttribute("width", rest);
-    node.querySelector(".blocked").setAttribute("x", x + 6 + room - rest);
+  const room = width - 3;
+  const bar = (name) => {
+    const one = made(node, "rect", { class: `gauge ${name}`, x: x + 1.5, y: y + 1.5, width: 0, height: height - 3, rx: 6.5 });
+    box.after(one);
+    return one;
   };
+  const [held, works] = [bar("blocked"), bar("busy")];
+  return (busy, blocked) => {
+    const [most, rest] = [Math.min(1, busy) * room, Math.min(1, blocked) * room];
+    works.setAttribute("width", most);
+    held.setAttribute("width", rest);
+    held.setAttribute("x", x + 1.5 + room - rest);
+    node.dataset.load = blocked >= MUCH ? "blocked" : busy >= MUCH ? "busy" : "";
+  };
+}
+
+function made(parent, name, attributes) {
+  const one = document.createElementNS(parent.namespaceURI, name);
+  for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
+  parent.append(one);
+  return one;
+}
+
+const ROWS = { waits: "row that has met no target", old: "row of the old version", new: "row of the new version" };
+const DOTS = 3; // rows that are seen on an edge
+const ENVELOPE = "M-8,-5.5 H8 V5.5 H-8 Z M-8,-5.5 L0,1 L8,-5.5";
+
+// A step of a replay: rows by the functions that they have met, the message on its way past them, and the markers.
+function played(host, { rows = {}, messages = [], markers = [] }) {
+  host.querySelectorAll(".played").forEach((one) => one.remove());
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const line = (number) => host.querySelector(`g.edge[data-edge="${number}"] .line`);
+  const moves = (one, path, more) => made(one, "animateMotion", { path, ...more });
+  const once = (one, path) => moves(one, path, { dur: still ? "1ms" : "1s", begin: "indefinite", fill: "freeze" }).beginElement();
+  for (const [number, version] of Object.entries(rows)) {
+    const way = line(number);
+    for (let place = 0; place < DOTS; place += 1) {
+      const is = version === "both" ? (place === DOTS - 1 ? "old" : "new") : version; // the older ones are ahead
+      const row = made(way.parentNode, "rect", { class: `played row ${is}`, x: -3.5, y: -3.5, width: 7, height: 7, rx: is === "new" ? 0 : 3.5 });
+      if (still || version === "waits") {
+        const { x, y } = way.getPointAtLength((0.35 + 0.2 * place) * way.getTotalLength());
+        row.setAttribute("transform", `translate(${x} ${y})`);
+      } else moves(row, way.getAttribute("d"), { dur: "2.4s", begin: `-${0.8 * place}s`, repeatCount: "indefinite" });
+    }
+  }
+  for (const name of messages) {
+    const node = [...host.querySelectorAll("g.node")].find((one) => one.dataset.operator === name);
+    const picture = node.ownerSVGElement.viewBox.baseVal;
+    const box = node.querySelector(".box").getBBox();
+    const [left, top] = [9 - node.parentNode.transform.baseVal.consolidate().matrix.e, -4];
+    const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+    const sent = made(node.parentNode, "g", { class: "played message" });
+    made(sent, "path", { d: ENVELOPE });
+    once(sent, picture.height > picture.width ? `M${left},${top} L${left},${y} L${box.x},${y}` : `M${left},${top} L${x},${top} L${x},${box.y}`);
+  }
+  for (const number of markers) {
+    const way = line(number);
+    once(made(way.parentNode, "circle", { class: "played travelling", r: 6 }), way.getAttribute("d"));
+  }
 }
 
 function render({ model, el }) {
@@ -115,10 +164,13 @@ function render({ model, el }) {
   note.append(document.createElement("div"));
   el.classList.add("fries-dag-view");
   waits.setAttribute("role", "status");
-  el.replaceChildren(tools, host, legend, note, waits);
+  const below = document.createElement("div"); // the note takes the place of the legend
+  below.className = "fries-dag-below";
+  below.append(legend, note);
+  el.replaceChildren(tools, host, below, waits);
   const end = sayingWhatWaits(model, el, waits);
   const sizes = sizing(el, host, tools);
-  let strips = new Map();
+  let gauges = new Map();
   const nodes = () => host.querySelectorAll("g.node");
 
   // The pictures have tooltips of their own for viewers without scripts; here the note says it, beside the picture.
@@ -141,22 +193,10 @@ function render({ model, el }) {
     }
   };
 
-  // Markers that pass edges now: a dot for each, which goes along its edge once.
-  const travel = () => {
-    host.querySelectorAll(".travelling").forEach((dot) => dot.remove());
-    for (const number of model.get("travelling")) {
-      const line = host.querySelector(`g.edge[data-edge="${number}"] .line`);
-      const dot = document.createElementNS(line.namespaceURI, "circle");
-      const way = document.createElementNS(line.namespaceURI, "animateMotion");
-      dot.setAttribute("class", "travelling");
-      dot.setAttribute("r", 6);
-      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      for (const [key, value] of Object.entries({ dur: still ? "1ms" : "1s", begin: "indefinite", fill: "freeze", path: line.getAttribute("d") }))
-        way.setAttribute(key, value);
-      dot.append(way);
-      line.parentNode.append(dot);
-      way.beginElement();
-    }
+  const play = () => {
+    const step = JSON.parse(model.get("played"));
+    el.classList.toggle("plays", "rows" in step); // colours are versions then, and otherwise loads
+    played(host, step);
   };
 
   // The titles of loops, once the rounds that rows have gone are known.
@@ -173,7 +213,7 @@ function render({ model, el }) {
   // How busy the operators are, and which of them hold up the others: their boxes say how.
   const load = () => {
     const [loads, troubles] = [JSON.parse(model.get("loads")), model.get("troubles")];
-    for (const [name, show] of strips) show(...(loads[name] ?? [0, 0]));
+    for (const [name, show] of gauges) show(...(loads[name] ?? [0, 0]));
     for (const node of nodes()) {
       const [kind, words] = troubles[node.dataset.operator] ?? ["", ""];
       node.dataset.trouble = kind;
@@ -188,7 +228,14 @@ function render({ model, el }) {
 
   const explain = () => {
     const entries = Object.entries(model.get("legend")).map(sampled);
-    if (model.get("loads") !== "{}") {
+    const versions = new Set(Object.values(JSON.parse(model.get("played")).rows ?? {}));
+    for (const [is, words] of Object.entries(ROWS)) {
+      if (!versions.has(is) && !(is !== "waits" && versions.has("both"))) continue;
+      const entry = document.createElement("span");
+      entry.innerHTML = `<i class="row ${is}"></i>${words}`;
+      entries.push(entry);
+    }
+    if (model.get("loads") !== "{}" && versions.size === 0) {
       const entry = document.createElement("span");
       entry.innerHTML = '<i class="busy"></i>busy<i class="blocked"></i>back-pressured';
       entries.push(entry);
@@ -204,10 +251,10 @@ function render({ model, el }) {
       node.setAttribute("tabindex", "0");
       node.setAttribute("role", "button");
     }
-    strips = new Map([...nodes()].map((node) => [node.dataset.operator, stripped(node)]));
+    gauges = new Map([...nodes()].map((node) => [node.dataset.operator, gauged(node)]));
     count();
     load();
-    travel();
+    play();
     sizes.size();
   };
 
@@ -223,9 +270,13 @@ function render({ model, el }) {
   };
   const tell = (event) => {
     const node = event.target.closest?.("g.node");
-    note.firstChild.textContent = node ? told(node.dataset.operator) : "";
+    says(node ? told(node.dataset.operator) : "");
   };
-  const quiet = () => { note.firstChild.textContent = ""; };
+  const says = (words) => {
+    note.firstChild.textContent = words;
+    below.classList.toggle("told", words !== "");
+  };
+  const quiet = () => says("");
 
   host.addEventListener("click", pick);
   host.addEventListener("keydown", pick);
@@ -235,8 +286,8 @@ function render({ model, el }) {
   host.addEventListener("focusout", quiet);
   const painted = "change:state change:labels change:titles change:selected change:marked";
   const heard = [
-    ["change:svg", draw], [painted, paint], ["change:legend change:loads", explain], ["change:loops", count],
-    ["change:loads change:troubles", load], ["change:looked_at", look], ["change:travelling", travel],
+    ["change:svg", draw], [painted, paint], ["change:legend change:loads change:played", explain], ["change:loops", count],
+    ["change:loads change:troubles", load], ["change:looked_at", look], ["change:played", play],
   ];
   for (const [events, hear] of heard) model.on(events, hear);
   draw();

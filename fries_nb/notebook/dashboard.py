@@ -1,4 +1,4 @@
-"""The live view of a run: its dataflow, latency and throughput, a form for changes, and a tab for each other panel.
+"""The live view of a run: its dataflow, latency and throughput, and below them a drawer with tabs for all other panels.
 
 A panel is a widget and a function that shows a moment of the run in it. One thread updates the panels that are shown a
 few times per second, and those in the other tabs in turn; it ends with the run, or when the view is closed. Panels
@@ -15,7 +15,6 @@ a function in native code is silent as well, and the line returns when it is hea
 from __future__ import annotations
 
 import html
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ import traitlets
 
 from fries_nb.notebook.change_line import ChangeLine
 from fries_nb.notebook.change_panel import ChangePanel
+from fries_nb.notebook.drawer import FUNCTION, ROWS, STATE, Drawer, hosts_line
 from fries_nb.notebook.form import ChangeForm, FunctionSource
 from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
 from fries_nb.notebook.panels import DagPanel, OperatorPanel, PanelFrame, ProgressPanel, RunMoment, SavePanel
@@ -124,9 +124,9 @@ SELDOM_S = 1.0
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``form``, ``proposals``,
-    ``host_proposal`` and, in tabs, ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``,
-    ``progress``, ``constraints`` and ``save``.
+    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``hosts_line`` and ``drawer``. In the
+    drawer are ``proposals`` and ``host_proposal`` and, in ``tabs``, ``form``, ``rows``, ``states``, ``changes``,
+    ``constraints`` and the page of details: ``operators``, ``hosts``, ``host_loads``, ``progress`` and ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
@@ -156,28 +156,29 @@ class RunView(ipywidgets.VBox):
         self.last_change = ChangeLine(run, source.has)
         self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
+        self.hosts_line = ipywidgets.HTML()
+        offers = [] if source.reads_only else self._offers()
+        self.drawer = Drawer(self._in_tabs(source.shows_values), offers)
+        self.tabs = self.drawer.tabs
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 240px")
         line = PanelFrame("The last change", self.last_change, self.last_change.update)
-        offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs(source.shows_values)
-        self._shown = (kept, bar, line, dag, plot, *offers)  # the picture is there before a view shows the end
-        self.tabs, self._turns = self._tabs_in_one(), itertools.cycle(self._tabs)
+        hosts = PanelFrame("The load of hosts", self.hosts_line, self._tell_hosts)
+        self._shown = (kept, bar, line, dag, plot, hosts, *offers)  # kept is there before a view shows the end
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
-        super().__init__([bar, line, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
+        super().__init__([bar, line, side_by_side, hosts, self.changes.bar, self.drawer, kept])
+        self._begin()
+
+    def _begin(self) -> None:
+        """Show the run as it is now, and then as it goes on."""
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
         self._due_s = 0.0  # since the first update takes longer than others
         threading.Thread(target=self._publish, name="fries-view", daemon=True).start()
-
-    def _tabs_in_one(self) -> ipywidgets.Tab:
-        """The tabs side by side; one that is chosen is updated at once."""
-        tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=0)
-        tabs.observe(lambda change: self._update_tab(change["new"]), names="selected_index")
-        return tabs
 
     def _offers(self) -> list[PanelFrame]:
         return [
@@ -185,33 +186,38 @@ class RunView(ipywidgets.VBox):
             PanelFrame("The proposed number of hosts", self.host_proposal, self.host_proposal.update),
         ]
 
-    def _in_tabs(self, shows_values: bool) -> list[PanelFrame]:
-        rows = PanelFrame("Rows", self.rows, self.rows.update)
-        states = PanelFrame("State", self.states, self.states.update)
-        return [
-            PanelFrame("Operators", self.operators, self.operators.update),
+    def _in_tabs(self, shows_values: bool) -> dict[str, list[PanelFrame]]:
+        rows = {ROWS: [PanelFrame(ROWS, self.rows, self.rows.update)]}
+        states = {STATE: [PanelFrame(STATE, self.states, self.states.update)]}
+        return {
+            FUNCTION: [PanelFrame(FUNCTION, self.form, self._update_form, while_hidden=True)],
+            **(rows | states if shows_values else {}),
             # Also while it is hidden: a new change ends a replay, which is shown beside the picture.
-            PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True),
-            *((rows, states) if shows_values else ()),
-            PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
-            PanelFrame("Times and loops", self.progress, self.progress.update),
-            PanelFrame("Constraints", self.constraints, self.constraints.update),
-            PanelFrame("Save", self.save, lambda moment: None),
-        ]
+            "Changes": [PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True)],
+            "Constraints": [PanelFrame("Constraints", self.constraints, self.constraints.update)],
+            "Details": [
+                PanelFrame("Operators", self.operators, self.operators.update),
+                PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
+                PanelFrame("Times and loops", self.progress, self.progress.update),
+                PanelFrame("Save", self.save, lambda moment: None),
+            ],
+        }
 
     def _choose(self, operators: Sequence[str]) -> None:
-        self.form.choose(operators)
-        self.rows.choose(operators)
-        self.states.choose(operators)
+        for panel in (self.form, self.rows, self.states, self.drawer):
+            panel.choose(operators)
+
+    def _tell_hosts(self, moment: RunMoment) -> None:
+        self.hosts_line.value = html.escape(hosts_line(moment.host_loads))
+
+    def _update_form(self, moment: RunMoment) -> None:
+        self.form.update()
+        if moment.over:
+            self.form.end()
 
     def _update_hosts(self, moment: RunMoment) -> None:
         self.hosts.update(moment)
         self.host_loads.update(moment)
-
-    def _update_tab(self, index: int | None) -> None:
-        """Show what a tab has missed while it was hidden."""
-        if index is not None:
-            self._tabs[index].update(self._moment)
 
     @property
     def is_open(self) -> bool:
@@ -221,7 +227,7 @@ class RunView(ipywidgets.VBox):
     @property
     def frames(self) -> Sequence[PanelFrame]:
         """The frames of all panels."""
-        return (*self._shown, *self._tabs)
+        return (*self._shown, *self.drawer.frames)
 
     def mime_bundle(self) -> dict[str, Any]:
         """The MIME bundle of the view alone; the static picture is a separate output."""
@@ -244,23 +250,12 @@ class RunView(ipywidgets.VBox):
         now_s, began_s, moment = time.monotonic(), time.thread_time(), RunMoment(self._run, self._moment)
         measures = moment.over or now_s >= self._due_s
         self._moment = moment = RunMoment(self._run) if measures else moment
-        for frame in self._due(measures, moment.over):
+        for frame in self._shown:
             frame.update(moment)
+        self.drawer.update(moment, measures)
         if measures:
             self._due_s = now_s + rest_s(time.thread_time() - began_s)
-        self.form.update()
-        if moment.over:
-            self.form.end()
         return moment.over
-
-    def _due(self, measures: bool, over: bool) -> list[PanelFrame]:
-        """The frames to update: those that are shown and, after each reading of measurements, one tab in its turn."""
-        # So a tab fills even if the page could not tell that it is shown. All tabs have the end of the run.
-        turn = next(self._turns) if measures else None
-        hidden = [frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index]
-        return [
-            frame for frame in self.frames if over or frame.while_hidden or frame is turn or frame not in hidden
-        ]
 
     def _keep(self, moment: RunMoment) -> None:
         """Renew the static picture if a change or a rescale has ended, or the run has."""

@@ -22,6 +22,7 @@ The questions wait for workers, at most ``ASK_S``; they raise what the methods o
 
 from __future__ import annotations
 
+import html
 import reprlib
 import threading
 import time
@@ -45,6 +46,7 @@ SIZES_S = 2.0
 """Seconds between two questions for the sizes of all states, each of which measures a sample at every worker."""
 
 NOT_YET = "The workers are asked ..."
+NONE_CHOSEN = "Click an operator in the picture."
 
 
 class LookThread:
@@ -79,49 +81,44 @@ class LookThread:
 
 
 class LookPanel(ipywidgets.VBox):
-    """A panel of one operator, ``operator.value``, that asks while it is looked at.
+    """A panel of one operator, ``operator``, that asks while it is looked at; empty if none was chosen.
 
     A subclass has the tables, and the question. All methods may be called from any thread.
     """
 
-    def __init__(self, run: Run, looks: LookThread, below: Sequence[ipywidgets.Widget]) -> None:
+    def __init__(self, run: Run, looks: LookThread, children: Sequence[ipywidgets.Widget]) -> None:
         self._run, self._looks = run, looks
         self._last_of = ""  # the operator of which a run that is over was asked
-        self.operator = ipywidgets.Dropdown(description="Operator", options=list(run.graph))
-        self.operator.observe(lambda _: self._chosen(), names="value")
-        super().__init__([self.operator, *below])
+        self.operator = ""
+        super().__init__(children)
 
     def choose(self, operators: Sequence[str]) -> None:
         """Follow the selection in the picture, of which the last operator counts; without any nothing changes."""
-        if operators and operators[-1] in self.operator.options:
-            self.operator.value = operators[-1]
+        if operators and operators[-1] != self.operator:
+            self.operator, self._last_of = operators[-1], ""
+            self._clear(NOT_YET)
 
     def update(self, moment: RunMoment) -> None:
         """Follow a change of the dataflow's shape; asks nothing."""
-        names, chosen = tuple(moment.run.graph), self.operator.value
-        if names != self.operator.options:
-            self.operator.options = names
-            self.choose([chosen])
+        if self.operator and self.operator not in moment.run.graph:
+            self.operator = ""
+            self._clear(NONE_CHOSEN)
 
     def seen(self) -> None:
         """A page shows the panel now: ask what it shows, if that is due."""
         self._ask_if_due()
 
     def _ask_if_due(self, at_once: bool = False) -> None:
-        operator = self.operator.value
+        operator = self.operator
         is_over = self._run.state in OVER
-        if operator is None or (is_over and self._last_of == operator and not at_once):
+        if not operator or (is_over and self._last_of == operator and not at_once):
             return
         if self._looks.ask(lambda: self._look(operator), at_once) and is_over:
             self._last_of = operator
 
-    def _chosen(self) -> None:
-        self._last_of = ""
-        self._clear()
-
     @abstractmethod
-    def _clear(self) -> None:
-        """Show nothing of the operator that was chosen before."""
+    def _clear(self, words: str) -> None:
+        """Say something in place of what was shown of another operator."""
 
     @abstractmethod
     def _look(self, operator: str) -> None:
@@ -151,14 +148,15 @@ class RowsPanel(LookPanel):
     def __init__(self, run: Run, looks: LookThread) -> None:
         self._sources: dict[str, Source] = {}
         self._followed: Source | None = None
-        self.table = TableView("Newest rows", (), empty=NOT_YET, beat_ms=BEAT_MS, seen=self.seen)
+        self.table = TableView("Newest rows", (), empty=NONE_CHOSEN, beat_ms=BEAT_MS, seen=self.seen)
         self.table.observe(lambda change: self._follow(change["new"]), names="selected")
         self.way = TableView("Way of the row", ())
-        super().__init__(run, looks, [self.table, self.way])
+        self.frequent = ipywidgets.HTML()
+        super().__init__(run, looks, [self.frequent, self.table, self.way])
 
-    def _clear(self) -> None:
+    def _clear(self, words: str) -> None:
         self.table.selected = ""
-        self.table.say(NOT_YET)
+        self.table.say(words)
 
     def _follow(self, key: str) -> None:
         """Ask for the way of a row that was clicked, now or with the next question."""
@@ -175,7 +173,8 @@ class RowsPanel(LookPanel):
             show(self.way, *answered(lambda: way_of(self._run, source), nothing))
             return
         found, words = answered(lambda: newest_rows(self._run, operator), f"no row has passed {operator} yet")
-        if operator == self.operator.value:
+        if operator == self.operator:
+            self.frequent.value = html.escape(frequent_key(found, self._run.graph.operator(operator).key))
             self._sources = {key: one for key, one in zip(_keys(found), found.sources, strict=False) if one}
             show(self.table, found, words, selectable=bool(self._sources))
 
@@ -189,7 +188,7 @@ class StatePanel(LookPanel):
     def __init__(self, run: Run, looks: LookThread, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._sizes_due_s = clock, 0.0
         self.table, self.sizes = (
-            TableView(caption, (), empty=NOT_YET, beat_ms=BEAT_MS, seen=self.seen)
+            TableView(caption, (), empty=NONE_CHOSEN, beat_ms=BEAT_MS, seen=self.seen)
             for caption in ("Newest keys", "Sizes of states")
         )
         self.letters = ipywidgets.HTML()
@@ -203,17 +202,36 @@ class StatePanel(LookPanel):
         words = f'Dead letters so far: {counts}; run.dead_letters("{next(iter(failed))}") reads them.' if failed else ""
         self.letters.value = words_html(words) if words else ""
 
-    def _clear(self) -> None:
-        self.table.say(NOT_YET)
+    def _clear(self, words: str) -> None:
+        self.table.say(words)
 
     def _look(self, operator: str) -> None:
         found, words = answered(lambda: newest_states(self._run, operator), f"{operator} has no state of a key yet")
-        if operator == self.operator.value:
+        if operator == self.operator:
             show(self.table, found, words)
         now_s = self._clock()
         if now_s >= self._sizes_due_s or self._run.state in OVER:
             self._sizes_due_s = now_s + SIZES_S
             show(self.sizes, *answered(lambda: state_sizes(self._run), "no operator keeps a state"))
+
+
+def frequent_key(table: TextTable, key: Sequence[str]) -> str:
+    """The key that most of the newest rows into an operator have, and its worker; empty if no key has half of them.
+
+    >>> rows = [("in", "7", "1")] * 6 + [("in", "8", "0")] * 2
+    >>> frequent_key(TextTable(("_side", "#merchant", "#_worker"), tuple(rows)), ["merchant"])
+    '6 of the 8 newest rows have the key merchant 7, at worker 1'
+    """
+    names = [column.removeprefix("#") for column in table.columns]
+    if not key or not {*key, "_side", "_worker"} <= set(names):
+        return ""
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    keys = Counter((*(row[name] for name in key), row["_worker"]) for row in rows if row["_side"] == "in")
+    (most, count), total = next(iter(keys.most_common(1)), ((), 0)), keys.total()
+    if total < _FEW or 2 * count < total:
+        return ""
+    values = ", ".join(f"{name} {value}" for name, value in zip(key, most, strict=False))
+    return f"{count} of the {total} newest rows have the key {values}, at worker {most[-1]}"
 
 
 def _keys(table: TextTable) -> list[str]:
@@ -235,6 +253,8 @@ ROWS, KEYS = 20, 100
 """Number of rows of each side, and of keys, that are shown at most."""
 MOST_COLUMNS = 24
 """Number of the user's columns that are shown at most."""
+_FEW = 5
+"""Number of rows below which no key is called frequent."""
 MOST_CHARS = 40
 """Length of a value that is shown at most."""
 Source = tuple[str, int, int]

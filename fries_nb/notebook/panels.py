@@ -61,9 +61,9 @@ from fries_nb.report.markup import stacked
 from fries_nb.report.plan_section import Shown, plan_svg
 from fries_nb.run import Run
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
-from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, OperatorMetrics
+from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, OperatorMetrics, PlacedWorker
 
-_MEASURED = ("last", "flowing", "topology", "host_rates", "host_loads")
+_MEASURED = ("last", "flowing", "topology", "workers", "host_rates", "host_loads")
 """Parts that hosts report, and that take long to read for hundreds of workers."""
 
 
@@ -111,6 +111,11 @@ class RunMoment:
     def topology(self) -> TopologyStatus:
         """The hosts and their workers."""
         return self.run.topology()
+
+    @cached_property
+    def workers(self) -> Sequence[PlacedWorker]:
+        """The workers, and how many tuples wait for each."""
+        return self.run.workers()
 
     @cached_property
     def host_rates(self) -> Mapping[int, float]:
@@ -341,15 +346,17 @@ def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
 
 def _facts(functions: Mapping[str, RunningFunction], chains: Sequence[ChainedOperators]) -> dict[str, str]:
     """Operator to what it runs, and to the chain whose busy time is shown at it."""
-    facts = {name: _running_line(running) for name, running in functions.items()}
+    facts = {name: running_line(running) for name, running in functions.items()}
     for name, chain in chain_texts(chains).items():
         facts[name] = "\n".join(filter(None, [facts.get(name, ""), f"busy as a whole: {chain}"]))
     return facts
 
 
-def _running_line(running: RunningFunction) -> str:
+def running_line(running: RunningFunction, most: int = 1_000) -> str:
+    """What an operator runs, in at most so many characters, and since when."""
+    name = running.function if len(running.function) <= most else f"{running.function[:most]}..."
     installed = f"change {running.version}" if running.version else "initial"
-    return f"runs {running.function} ({installed}) since {clock_time(running.since_s)}"
+    return f"runs {name} ({installed}) since {clock_time(running.since_s)}"
 
 
 _NAMED = 3

@@ -15,7 +15,7 @@ import base64
 import html
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from fries_nb.changes.change_replay import ReplayKind, ReplayStep
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static_pictures import EdgeLabels
 from fries_nb.planning.schedulers import Plan
@@ -58,7 +59,8 @@ class DagView(anywidget.AnyWidget):
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     legend = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
-    travelling: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    # A step of a replay: edge to the version of its rows, operators that a message goes to, edges that a marker passes.
+    played = traitlets.Dict().tag(sync=True, to_json=as_json)
     loads = traitlets.Dict().tag(sync=True, to_json=as_json)
     troubles = traitlets.Dict().tag(sync=True)  # operator to a kind and the words in its box
     looked_at = traitlets.Int().tag(sync=True)  # grows when the picture is to be scrolled into sight
@@ -134,22 +136,26 @@ class DagView(anywidget.AnyWidget):
             self._rounds = rounds
             self.loops = {name: loop_title(shortened(name), {shortened(name): words}) for name, words in rounds.items()}
 
-    def show_states(
-        self, states: Mapping[str, str], marked: Iterable[Ends] = (), travelling: Iterable[Ends] = ()
-    ) -> None:
-        """Show operators in these states, keys of ``dag.STATES``, in place of a plan."""
-        # Markers have passed the edges ``marked``, and pass those of ``travelling`` now, seen as dots that move once.
-        self.show(Shown(dict(states), {}, frozenset(marked)), travelling)
+    def show_step(self, step: ReplayStep, rows: Mapping[Ends, str]) -> None:
+        """Show a step of a replay in place of a plan; ``rows`` is the version of the rows on each edge."""
+        # The dataflow of a change of the shape has what was removed as well.
+        known = {name: words for name, words in step.states.items() if name in self._graph}
+        played = {
+            "rows": {self._edges[ends]: version for ends, version in rows.items() if ends in self._edges},
+            "messages": [name for name in known if step.kind is ReplayKind.SENT and name in step.operators],
+            "markers": [self._edges[ends] for ends in step.edges if ends in self._edges],
+        }
+        self.show(Shown(known, {}, frozenset(step.travelled)), played)
 
-    def show(self, shown: Shown, travelling: Iterable[Ends] = ()) -> None:
-        """Show operators in these states, with their tooltips; by default nothing travels."""
+    def show(self, shown: Shown, played: Mapping[str, Any] = {}) -> None:
+        """Show operators in these states, with their tooltips; by default nothing is played."""
         with self._one_at_a_time, self.hold_sync():
             self._shown = shown
             self.state = dict(shown.states)
             self.titles = self._told(shown)
             self.legend = shown.legend
             self.marked = [number for ends, number in self._edges.items() if ends in shown.marked]
-            self.travelling = [self._edges[ends] for ends in travelling]
+            self.played = dict(played)
 
     def _told(self, shown: Shown) -> dict[str, str]:
         return {

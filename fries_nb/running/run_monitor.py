@@ -572,13 +572,13 @@ class RunMonitor:
 
         Returns:
             Each worker with its ``operator``, its index ``worker``, its ``host``, whether rows are ``routed`` to it,
-            the number of ``bins`` that it owns (none without keys), and its ``rate``, the tuples per second that it
-            takes in.
+            the number of ``bins`` that it owns (none without keys), its ``rate``, the tuples per second that it takes
+            in, and how many are ``queued`` in front of it.
 
         Raises:
             RunError: the dataflow has not been launched yet.
         """
-        return placed_workers(self.topology(), self._telemetry.worker_rates())
+        return placed_workers(self.topology(), self._telemetry.worker_rates(), self._telemetry.reports())
 
     def host_rates(self) -> dict[int, float]:
         """The load of each host.

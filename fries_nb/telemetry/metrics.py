@@ -13,11 +13,12 @@ Where workers are, what they own, and what they process:
 >>> edge = Edge("S", "K", Partitioning.HASH, ("k",))
 >>> topology = Topology.dealt(Graph("pair", (Operator("S"), Operator("K", key=("k",), workers=2)), (edge,)), hosts=2)
 >>> status = TopologyStatus.of(topology, (0, 1))
->>> print(placed_workers(status, {WorkerId("K", 0): 20.0}).to_pandas().to_string(index=False))
-operator  worker  host  routed  bins  rate
-       S       0     0    True  <NA>   0.0
-       K       0     0    True   512  20.0
-       K       1     1    True   512   0.0
+>>> reports = [Report(WorkerId("K", 1), 8, 300, queued_tuples=9)]
+>>> print(placed_workers(status, {WorkerId("K", 0): 20.0}, reports).to_pandas().to_string(index=False))
+operator  worker  host  routed  bins  rate  queued
+       S       0     0    True  <NA>   0.0       0
+       K       0     0    True   512  20.0       0
+       K       1     1    True   512   0.0       9
 >>> rates_by_host(status, {WorkerId("K", 0): 20.0, WorkerId("S", 0): 30.0})
 {0: 50.0, 1: 0.0}
 >>> loads_by_host(status, {0: ProcessUsage(0.5, 90)}, [Report(WorkerId("K", index), 8, 300) for index in (0, 1)])
@@ -393,6 +394,7 @@ class PlacedWorker:
         routed: whether rows are routed to it.
         bins: number of bins that it owns; ``None`` (in a frame ``<NA>``) without keys.
         rate: tuples per second that it takes in.
+        queued: number of tuples in its input queues.
     """
 
     operator: str
@@ -401,17 +403,21 @@ class PlacedWorker:
     routed: bool
     bins: int | None
     rate: float
+    queued: int
 
 
-def placed_workers(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> Recorded[PlacedWorker]:
+def placed_workers(
+    status: TopologyStatus, rates: Mapping[WorkerId, float], reports: Iterable[Report]
+) -> Recorded[PlacedWorker]:
     """The workers of a topology."""
-    found = []
+    found, waiting = [], {report.worker: report.queued_tuples for report in reports}
     for operator, placed in status.workers.items():
         owned = status.bins(operator) if operator in status.tables else None
         for index, host in enumerate(placed):
             bins = None if owned is None else len(owned.get(index, ()))
-            rate = rates.get(WorkerId(operator, index), 0.0)
-            found.append(PlacedWorker(operator, index, host, index < status.routed[operator], bins, rate))
+            worker, routed = WorkerId(operator, index), index < status.routed[operator]
+            rate, queued = rates.get(worker, 0.0), waiting.get(worker, 0)
+            found.append(PlacedWorker(operator, index, host, routed, bins, rate, queued))
     return Recorded.of(PlacedWorker, found)
 
 

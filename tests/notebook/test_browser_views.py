@@ -239,12 +239,11 @@ def test_rows_are_asked_for_while_their_tab_is_in_sight(
         expect(rows.locator("tbody td.number")).to_have_text(re.compile(r"^([4-9]|\d\d+)$"))  # refreshed some times
         expect(rows.locator("thead th")).to_have_text(["_side", "CARD_NO", "round", "_source"])
         expect(rows.locator("tbody td").first).to_have_text("•••")
-        expect(view.get_by_label("Operator", exact=True).first).to_have_value("FM")
         rows.locator("tbody tr").click()
         expect(way.locator("tbody th")).to_have_text("MC")
         expect(rows.locator("tbody tr")).to_have_attribute("aria-selected", "true")
         page.screenshot(path=tmp_path / "rows.png")
-        view.locator(".lm-TabBar-tab", has_text="Operators").click()
+        view.locator(".lm-TabBar-tab", has_text="Details").click()
         expect(run_cell(page, "# hidden").locator(".jp-OutputArea")).to_contain_text("0 questions")
         assert here.errors == []
 
@@ -429,7 +428,7 @@ def test_clicks_are_answered_in_their_order_though_no_message_counts_as_handled(
             view.get_by_label("Guard (s)").fill(guard)
         view.get_by_role("button", name="Apply").click()
         expect(view.get_by_role("status").filter(has_text="done by epoch in")).to_be_visible()
-        for tab, rows in (("Hosts", 2), ("Operators", 4), ("Hosts", 2), ("Changes", 1)):
+        for tab, rows in (("Details", 6), ("Changes", 1), ("Details", 6), ("Changes", 1)):
             view.locator(".lm-TabBar-tab", has_text=tab).click()
             expect(view.locator(".fries-table tbody tr:visible")).to_have_count(rows)
         expect(view.get_by_role("row", name="u1")).to_contain_text("FM, MC")
@@ -453,7 +452,7 @@ def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext,
         run_cell(page, "# loaded")
         expect(view.get_by_role("row", name="FM")).to_contain_text("90 %")
         sizes_of_the_picture(page, view)
-        view.locator(".lm-TabBar-tab", has_text="Operators").focus()
+        view.locator(".lm-TabBar-tab", has_text="State").focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
         expect(view.get_by_role("row", name="u1")).to_have_attribute("aria-selected", "true")

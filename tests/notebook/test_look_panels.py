@@ -14,7 +14,16 @@ from patience import PATIENCE_S, until
 from fries_nb.errors import RunError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
-from fries_nb.notebook.look_panels import BEAT_MS, MOST_COLUMNS, NOT_YET, LookThread, RowsPanel, StatePanel, text_table
+from fries_nb.notebook.look_panels import (
+    BEAT_MS,
+    MOST_COLUMNS,
+    NONE_CHOSEN,
+    NOT_YET,
+    LookThread,
+    RowsPanel,
+    StatePanel,
+    text_table,
+)
 from fries_nb.notebook.panels import RunMoment, TableView
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.running.shown_table import shown_table
@@ -65,8 +74,10 @@ def seen(run: StandIn, monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 @pytest.fixture
 def panel(run: StandIn, seen: Seen) -> RowsPanel:
-    """A panel that may ask at any time."""
-    return RowsPanel(run, LookThread(Clock()))  # type: ignore[arg-type]
+    """A panel of FM that may ask at any time."""
+    panel = RowsPanel(run, LookThread(Clock()))  # type: ignore[arg-type]
+    panel.choose(["FM"])
+    return panel
 
 
 @pytest.fixture
@@ -119,13 +130,15 @@ def test_nothing_is_asked_unless_a_page_shows_the_tab(view: RunView, run: StandI
 
 def test_a_page_that_shows_the_tab_is_given_the_rows_of_the_selected_operator(view: RunView, seen: Seen) -> None:
     """The last one that was selected; a closed view asks nothing."""
+    beat(view.rows.table)
+    assert (view.rows.table.empty, seen.asked) == (NONE_CHOSEN, [])
     view.dag.selected = ["MC", "FM"]
-    assert (view.rows.operator.value, view.states.operator.value) == ("FM", "FM")
+    assert (view.rows.operator, view.states.operator) == ("FM", "FM")
     beat(view.rows.table)
     assert seen.asked == [("FM", None)]
     assert view.rows.table.columns == ["_side", "CARD_NO", "#n", "_source"]
     view.dag.selected = []
-    assert view.rows.operator.value == "FM"
+    assert view.rows.operator == "FM"
     view.close()
     beat(view.rows.table)
     assert len(seen.asked) == 1

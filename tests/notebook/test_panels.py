@@ -18,11 +18,12 @@ from patience import PATIENCE_S, until
 from fries_nb.changes.change import Change
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import PlanError
-from fries_nb.notebook.change_panel import why_waits
+from fries_nb.notebook.change_panel import STEP_MS, ChangePanel, ReplayBar, why_waits
 from fries_nb.notebook.dashboard import NEWS_S, RunView, StatusLine
 from fries_nb.notebook.dashboard import PATIENCE_S as SILENCE_S
 from fries_nb.notebook.form import TypedFunctions
-from fries_nb.notebook.panels import FORMATS, FRAMES, PICTURES, RunMoment, SavePanel, file_of
+from fries_nb.notebook.panels import FORMATS, FRAMES, PICTURES, DagPanel, RunMoment, SavePanel, file_of
+from fries_nb.protocol.messages import Paused, Report, WorkerId
 from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.host_rows import bytes_of
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
@@ -62,7 +63,7 @@ def test_a_panel_that_fails_says_so_in_its_place_and_the_others_go_on(
 
     caplog.set_level(logging.INFO, "fries_nb")
     hosts = next(frame for frame in view.frames if frame.name == "Hosts")
-    show_tab(view, "Hosts")
+    show_tab(view, "Details")
     monkeypatch.setattr(run, "host_rates", broken)
     until(lambda: "Hosts cannot be shown: RuntimeError: no &lt;hosts&gt;" in hosts.error.value)
     assert hosts.error in hosts.children
@@ -104,7 +105,7 @@ def test_operators_say_what_runs_now(view: RunView, run: StandIn) -> None:
 
 def test_hosts_say_how_loaded_they_are(view: RunView, run: StandIn) -> None:
     """Those whose first message has come; a run that has ended has no load."""
-    show_tab(view, "Hosts")
+    show_tab(view, "Details")
     assert len(rows(view.host_loads)) == 2  # at once, though the run may have ended
     first, second = rows(view.host_loads)
     assert first[3:6] == ["0", "50 %", bytes_of(200_000_000)]
@@ -198,7 +199,7 @@ def test_operators_of_a_chain_share_one_busy_figure(view: RunView, run: StandIn)
     measured = dict.fromkeys(["FM", "MC", "out"], OperatorMetrics(busy=0.98))
     run.metrics = lambda: MetricsSnapshot(measured)  # type: ignore[method-assign]
     run.chained = (ChainedOperators(("FM", "MC"), (0, 1), 2),)
-    show_tab(view, "Operators")
+    show_tab(view, "Details")
 
     def busy() -> dict[str, str]:
         return {row[0]: row[view.operators.columns.index("#busy") + 1] for row in json.loads(view.operators.rows)}
@@ -219,11 +220,69 @@ def test_a_change_is_replayed_in_the_picture(view: RunView, run: StandIn) -> Non
     assert "1 of 4: The message leaves the controller for FM" in bar.words.value
     assert view.dag.state["FM"] == "old here"
     bar.play.value = 2
-    assert (view.dag.state["MC"], view.dag.travelling) == ("old here", ["1"])  # the stand-in says of no worker when
+    assert (view.dag.state["MC"], view.dag.played["markers"]) == ("old here", ["1"])  # no worker says when it switched
     bar.shut.click()
     assert not bar.is_open
     assert "changed" in view.dag.state["FM"]
-    assert view.dag.travelling == []
+    assert view.dag.played == {}
+
+
+def test_a_change_that_was_done_is_played_once_and_a_click_takes_it_over(run: StandIn) -> None:
+    """Step by step by the kernel's clock; not what was done before, nor an aborted change, nor after the end."""
+    now, ended, old = [0.0], list[int](), run.reconfigure({"FM": dict})
+    pictures = DagPanel(run)  # type: ignore[arg-type]
+    panel = ChangePanel(run, pictures)  # type: ignore[arg-type]
+    bar = panel.bar = ReplayBar(pictures.view, lambda: ended.append(1), lambda: now[0])
+    assert old.done
+
+    def at(seconds: float) -> str:
+        now[0] += seconds
+        panel.update(RunMoment(run))  # type: ignore[arg-type]
+        return str(bar.words.value) if bar.is_open else ""
+
+    assert at(0.0) == ""
+    run.reconfigure({"FM": dict, "MC": dict})
+    assert "1 of 4: The message leaves" in at(0.0)
+    assert pictures.view.played["messages"] == ["FM"]
+    assert pictures.view.played["rows"] == {"0": "waits", "1": "old", "2": "old"}
+    assert "2 of 4: " in at(STEP_MS / 1_000)
+    assert "4 of 4: " in at(2 * STEP_MS / 1_000)
+    assert (at(STEP_MS / 1_000), ended) == ("", [1])
+    run.reconfigure({"FM": dict, "MC": dict})
+    at(0.0)
+    bar.play.value = 2
+    assert "3 of 4: " in at(100.0)
+    bar.shut.click()
+    run.outcome = "aborted"
+    run.reconfigure({"FM": dict})
+    assert at(0.0) == ""
+    run.outcome = "done"
+    run.reconfigure({"FM": dict})
+    assert at(0.0) != ""
+    run.state = "finished"
+    assert at(0.0) == ""
+
+
+def test_the_drawer_follows_the_selected_operators(view: RunView, run: StandIn) -> None:
+    """What each is and runs, the worker that is behind, failed rows, and the row that it is paused on."""
+    show_tab(view, "Details")
+    with run.reporting:
+        for index, queued in ((0, 5), (1, 900)):
+            run.reported.add(Report(WorkerId("FM", index), 10, 0, failed=3, queued_tuples=queued), 1.0)
+    run.paused = {"FM": (Paused(WorkerId("FM", 1), "FM[1] failed: KeyError: 'shop'", row='{"n": 7}'),)}
+    view.dag.selected = ["FM"]
+    assert view.tabs.titles[view.tabs.selected_index] == "Function"
+    told = (
+        "<b>FM</b> map, 2 workers", "runs Score(1) (initial)", "worker 1 is behind: 900 of 905 rows wait for it",
+        "6 failed", "worker 1 is paused on {&quot;n&quot;: 7}",
+    )  # fmt: skip
+    until(lambda: all(words in view.drawer.lines.value for words in told))
+    show_tab(view, "Rows")
+    view.dag.selected = ["FM", "MC"]
+    assert view.tabs.titles[view.tabs.selected_index] == "Rows"
+    until(lambda: "<b>MC</b>" in view.drawer.lines.value)
+    view.dag.selected = []
+    assert view.drawer.lines.value == ""
 
 
 def test_every_file_can_be_saved(run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

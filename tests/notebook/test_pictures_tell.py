@@ -36,7 +36,7 @@ def test_the_operator_that_holds_up_the_others_is_marked(view: RunView, run: Sta
     until(lambda: view.dag.troubles == {"FM": ["busy", "busy 98 %"]})
     run.paused = {"MC": (Paused(WorkerId("MC", 0), "MC[0] failed: KeyError: 'shop'"),)}
     until(lambda: view.dag.troubles.get("MC") == ["paused", "paused"])
-    show_tab(view, "Operators")
+    show_tab(view, "Details")
     until(lambda: '["MC", "MC", "paused"' in view.operators.rows)
 
 

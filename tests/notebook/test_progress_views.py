@@ -55,7 +55,7 @@ def test_a_view_follows_times_and_loops(shell: InteractiveShell, stand_ins: list
     told(shell, "%fries_run")
     [run] = stand_ins
     view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
-    show_tab(view, "Times and loops")
+    show_tab(view, "Details")
     assert (view.progress.drawings, view.dag.loops) == ({}, {})
     run.gone_round = (LOOP,)
     until(lambda: view.dag.loops == {"Checks": "loop Checks: 7 rounds"})

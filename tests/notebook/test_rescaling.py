@@ -226,7 +226,7 @@ def test_a_view_follows_hosts_and_bins(run: StandIn) -> None:
     )
     before = run.topology()
     run.placed = replace(before, hosts=(0,), wanted=2, phase="balancing", bins_left=9)
-    show_tab(view, "Hosts")
+    show_tab(view, "Details")
     until(lambda: "from 1 to 2 hosts: balancing, 9 bins left" in str(view.hosts.drawings))
     run.placed = before
     run.topologies = (HostCount.of(100.0, replace(before, hosts=(0,))), HostCount.of(103.0, before))

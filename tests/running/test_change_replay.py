@@ -13,7 +13,7 @@ from loop_graphs import loop_changes
 from planning_draws import changes
 from planning_graphs import drawn
 
-from fries_nb.changes.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps
+from fries_nb.changes.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps, row_versions
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule
@@ -65,6 +65,14 @@ def check_laws(graph: Graph, plan: Plan, steps: tuple[ReplayStep, ...]) -> None:
         if not step.edges and step.kind in (ReplayKind.PASSED, ReplayKind.SWITCHED):
             assert plan.scheduler == "restart" or set(step.operators) <= told
             reached.update(step.operators)
+    seen = [row_versions(graph, steps, number) for number in range(len(steps))]
+    below = set(plan.targets)
+    for name in graph.order:
+        below |= {name} if any(edge.source in below and not edge.feedback for edge in graph.in_edges(name)) else set()
+    for before, after in pairwise([dict.fromkeys(seen[0], "old"), *seen, dict.fromkeys(seen[0], "new")]):
+        for ends in (ends for ends in seen[0] if ends[0] in below):
+            assert VERSIONS.index(before[ends]) <= VERSIONS.index(after[ends]), (ends, steps)
+    assert all(each[ends] == "waits" for each in seen for ends in each if ends[0] not in below)
     kinds = [step.kind for step in steps]
     assert kinds.count(ReplayKind.ENDED) == 1
     back = {(edge.source, edge.to) for edge in graph.edges if edge.feedback}

@@ -37,7 +37,7 @@ class ChangesAsked:
         """Nothing has happened."""
         return Timeline(())
 
-    def replay(self, change: Change) -> ChangeReplay:
+    def replay(self, change: Change, traced: bool) -> ChangeReplay:
         """As told."""
         assert self.steps is not None
         return self.steps(change)

@@ -32,7 +32,7 @@ LINES = """colour => (globalThis.Bokeh?.documents ?? []).flatMap(one => [...one.
 def trouble(page: Page, view: Locator, pictures: Path) -> None:
     """A panel that fails, a change that waits, and a kernel that has died."""
     run_cell(page, "# broken")
-    view.locator(".lm-TabBar-tab", has_text="Hosts").click()
+    view.locator(".lm-TabBar-tab", has_text="Details").click()
     expect(view.get_by_text("Hosts cannot be shown: RuntimeError: no hosts")).to_be_visible()
     view.locator(".lm-TabBar-tab", has_text="Changes").click()
     expect(view.get_by_text("u3: prepared 3 of 8 workers")).to_be_visible()
@@ -82,7 +82,7 @@ def in_both_themes(page: Page, view: Locator, pictures: Path) -> None:
         page.wait_for_function(LINES, arg={"Light": "#0072B2", "Dark": "#56B4E9"}[theme])
         for width in (1280, 800):
             page.set_viewport_size({"width": width, "height": 900})
-            for tab in ("Operators", "Save", "Changes"):
+            for tab in ("Function", "Details", "Changes"):
                 view.locator(".lm-TabBar-tab", has_text=tab).click()
                 view.get_by_role("button", name="Stop", exact=True).evaluate("one => one.scrollIntoView()")
                 page.screenshot(path=pictures / f"{tab}-{width}-{theme}.png")
@@ -111,9 +111,9 @@ def replay_by_keyboard(page: Page, view: Locator) -> None:
 def every_tab(view: Locator) -> None:
     """Each shows what it has of a run, or why it has nothing."""
     for tab, seen in (
-        ("Hosts", '.fries-table[aria-label="Load of hosts"] tbody tr'),
-        ("Operators", '.fries-table[aria-label="Operators"] tbody tr >> text=FM'),
-        ("Times and loops", "text=No times and no loops"), ("Constraints", "text=No latency constraint"),
+        ("Details", '.fries-table[aria-label="Load of hosts"] tbody tr'),
+        ("Details", '.fries-table[aria-label="Operators"] tbody tr >> text=FM'),
+        ("Details", "text=No times and no loops"), ("Constraints", "text=No latency constraint"),
         ("Changes", '.fries-table[aria-label="Changes"] tbody tr'),
     ):  # fmt: skip
         view.locator(".lm-TabBar-tab", has_text=tab).click()
@@ -137,7 +137,7 @@ def revert(view: Locator) -> None:
 
 def every_file(page: Page, view: Locator) -> None:
     """Each button saves its file, with the name and the kind that it says."""
-    view.locator(".lm-TabBar-tab", has_text="Save").click()
+    view.locator(".lm-TabBar-tab", has_text="Details").click()
     beginnings = {"csv": b"change,", "parquet": b"PAR1", "svg": b"<svg", "png": b"\x89PNG"}
     for what, kind in (("changes", "csv"), ("changes", "parquet"), ("dataflow", "svg"), ("whole view", "png")):
         with page.expect_download() as saving:

@@ -48,7 +48,7 @@ from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_requeues import Requeue
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
-from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, Recorded
+from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, PlacedWorker, Recorded, placed_workers
 from fries_nb.telemetry.run_states import ConstraintStates, Explanation, source_states
 from fries_nb.telemetry.telemetry import RecoveryTime
 from fries_nb.transport.envelopes import Line
@@ -115,7 +115,7 @@ def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[st
 
 
 def show_tab(view: Any, name: str) -> None:
-    """Click a tab of a live view."""
+    """Click a tab of a live view's drawer."""
     view.tabs.selected_index = view.tabs.titles.index(name)
 
 
@@ -387,6 +387,10 @@ class StandIn:
         """As told, or else of two hosts."""
         self.placed = self.placed or TopologyStatus.of(Topology.dealt(self.graph, 2), (0, 1))
         return self.placed
+
+    def workers(self) -> Recorded[PlacedWorker]:
+        """By what was reported."""
+        return placed_workers(self.topology(), {}, self.reported.reports)
 
     def host_rates(self) -> dict[int, float]:
         """None flows."""

@@ -13,7 +13,14 @@ from loop_graphs import loop_changes
 from planning_draws import changes
 from planning_graphs import drawn
 
-from fries_nb.changes.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps, row_versions
+from fries_nb.changes.change_replay import (
+    ChangeReplay,
+    ReplayKind,
+    ReplayStep,
+    operations_around,
+    replay_steps,
+    row_versions,
+)
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule

@@ -1,5 +1,6 @@
 // Tells the kernel whether this page has room beside the notebook, and says in the cell where the live view is.
 const ROOM_PX = 1000;
+const TELL_MS = 500;
 const PANELS = "@jupyter-widgets/jupyterlab-sidecar";
 
 // Only JupyterLab's page can be divided, unless it shows one document at a time; and only with the extension that does
@@ -21,6 +22,59 @@ function button(words, tooltip, clicked) {
   return made;
 }
 
+// Where the view is in its cell and that has scrolled away: what the view says at its top, at the foot of the page.
+function keptInSight(el) {
+  const strip = document.createElement("div");
+  strip.className = "fries-beside fries-strip";
+  const [status, change] = ["span", "strong"].map((name) => document.createElement(name));
+  const view = () => el.parentElement?.querySelector(".fries-live:not(.fries-beside)");
+  const back = button("Go to it", "Scroll to the live view", () => view()?.scrollIntoView({ block: "start", behavior: "smooth" }));
+  strip.append(change, status, back);
+  const tell = () => {
+    back.hidden = !el.isConnected; // Lab may take a cell out of the page that is far away
+    status.textContent = view()?.querySelector(".fries-status")?.textContent ?? "";
+    change.textContent = view()?.querySelector(".fries-last-change [role=status]")?.textContent ?? "";
+  };
+  let telling, watched;
+  const seen = new IntersectionObserver((entries) => {
+    clearInterval(telling);
+    strip.remove();
+    const isFolded = el.isConnected && !watched.checkVisibility();
+    if (entries.at(-1).isIntersecting || isFolded) return;
+    tell();
+    telling = setInterval(tell, TELL_MS);
+    document.body.append(strip);
+  });
+  const end = () => {
+    seen.disconnect();
+    clearInterval(telling);
+    strip.remove();
+    watched = undefined;
+  };
+  const follow = () => {
+    if (view() === watched) return;
+    end();
+    watched = view();
+    if (watched) seen.observe(watched);
+  };
+  const children = new MutationObserver(follow); // the view is put in after this line, and taken out when it moves
+  let frame;
+  const begin = () => {
+    if (!el.parentElement) {
+      frame = requestAnimationFrame(begin); // Jupyter puts the line into the page some time after it was rendered
+      return;
+    }
+    children.observe(el.parentElement, { childList: true });
+    follow();
+  };
+  begin();
+  return () => {
+    cancelAnimationFrame(frame);
+    children.disconnect();
+    end();
+  };
+}
+
 function render({ model, el }) {
   el.classList.add("fries-beside");
   const say = (event) => () => model.send({ event });
@@ -36,6 +90,10 @@ function render({ model, el }) {
   model.on("change:is_beside", show);
   show();
   model.send({ event: "shown", room: hasRoom() });
-  return () => model.off("change:is_beside", show);
+  const end = keptInSight(el);
+  return () => {
+    end();
+    model.off("change:is_beside", show);
+  };
 }
 export default { render };

@@ -48,6 +48,7 @@ class ChangeLine(ipywidgets.HBox):
         self.undo.layout.width = "80px"
         self.undo.on_click(lambda _: self._undone())
         super().__init__([])
+        self.add_class("fries-last-change")
         self.layout.flex_flow, self.layout.align_items = "row wrap", "center"
 
     def update(self, moment: RunMoment) -> None:

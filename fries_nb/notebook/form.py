@@ -315,7 +315,7 @@ class ChangeForm(ipywidgets.VBox):
         self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
         self.scheduler.layout.width = "180px"
         self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD, kind="number")
-        self.guard.layout.width = "130px"
+        self.guard.layout.width = "150px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         self.apply = ipywidgets.Button(description="Apply", button_style="primary", tooltip="Change it now")
         for button, clicked in ((self.plan, self._planned), (self.apply, self._applied)):

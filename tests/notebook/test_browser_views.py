@@ -469,7 +469,7 @@ def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext,
 
 def test_the_view_stays_beside_the_notebook(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
     """In a wide JupyterLab: while cells run, after a reload, and where the user has put it; elsewhere in its cell."""
-    written(served, "beside.ipynb", "%fries_reconfigure FM=dict", "# further\n1 + 1")
+    written(served, "beside.ipynb", "%fries_reconfigure FM=dict", "# further\nprint(*range(60), sep='\\n')")
     place = served.directory / "beside.ipynb"
     place.write_text(place.read_text().replace(EXTENSION, f"{EXTENSION}\\n%config FriesMagics.beside = True"))
     with shown(program, tmp_path) as here:
@@ -495,6 +495,14 @@ def test_the_view_stays_beside_the_notebook(served: Jupyter, program: BrowserCon
         cell.get_by_role("button", name="Show it here").click()
         expect(cell.locator(".fries-status")).to_contain_text("changes: 2 done")
         expect(panel).to_have_count(0)
+        page.set_viewport_size({"width": 1280, "height": 300})
+        strip = page.locator(".fries-strip")
+        cell.locator(".jp-OutputArea pre").last.evaluate("one => one.scrollIntoView({ block: 'end' })")
+        expect(strip).to_contain_text("FM by fries")
+        strip.get_by_role("button", name="Go to it").click()
+        expect(cell.locator(".fries-status")).to_be_in_viewport()
+        expect(strip).to_have_count(0)
+        page.set_viewport_size({"width": 1280, "height": 800})
         cell.get_by_role("button", name="Beside the notebook").click()
         expect(panel.locator(".fries-status")).to_contain_text("changes: 2 done")
         expect(cell.locator(".fries-status")).to_have_count(0)

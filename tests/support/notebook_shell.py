@@ -47,7 +47,7 @@ from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_requeues import Requeue
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
+from fries_nb.telemetry.history import PlotMark, Point, QueuePoint, WaitingPoint
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, PlacedWorker, Recorded, placed_workers
 from fries_nb.telemetry.run_states import ConstraintStates, Explanation, source_states
 from fries_nb.telemetry.telemetry import RecoveryTime
@@ -337,6 +337,7 @@ class StandIn:
             latency=Recorded.of(Point, points),
             marks=(PlotMark(100.1, "u1", "request", "FM by fries"),),
             queues=Recorded.of(QueuePoint, ()),
+            waiting=(WaitingPoint(100.0, 5), WaitingPoint(100.25, 7)),
             constraints=self.judged.points(),
             buffers=self.judged.sizes(),
             chains=self.rechained,

@@ -245,7 +245,7 @@ class RunMonitor:
         with the run, if anything is, comes last; see ``error``.
 
         A source is behind if rows are due by its rate, or known to be there, as in a log or a directory that grows, and
-        have not been read.
+        have not been read. ``rate`` is the rate at which it is to read.
 
         Returns:
             The states of the sources, of some moment of the last second.
@@ -254,7 +254,8 @@ class RunMonitor:
         lost = self._runner.without_checkpoints
         wrong = self.error or (f"it goes on without checkpoints to go back to: {lost}" if lost and not over else "")
         growing = () if over else self.metrics().growing.values()
-        return Explanation(source_states(self.graph, self._telemetry.reports(), over), wrong, growing)
+        sources = source_states(self.graph, self._telemetry.reports(), over, self._runner.rates)
+        return Explanation(sources, wrong, growing)
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:

@@ -30,7 +30,7 @@ from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter, check_updates
-from fries_nb.errors import RunError, TraceError, see
+from fries_nb.errors import PlanError, RunError, TraceError, see
 from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.difference import Difference
@@ -156,6 +156,7 @@ class StandIn:
         self.tried: list[tuple[Any, int]] = []
         self.no_examples = ""
         self.cancelled: list[str] = []
+        self.rates: dict[str, float] = {}
         self.scratch = ""
         self.host_processes: dict[int, int] = {}
         self.lines: tuple[Line, ...] = ()
@@ -186,7 +187,13 @@ class StandIn:
 
     def explain(self) -> Explanation:
         """By what was reported."""
-        return Explanation(source_states(self.graph, self.reported.reports, over=False))
+        return Explanation(source_states(self.graph, self.reported.reports, False, self.rates))
+
+    def set_rate(self, source: str, rate: float) -> None:
+        """Refuses what a run refuses."""
+        if rate < 0:
+            raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
+        self.rates[source] = rate
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""

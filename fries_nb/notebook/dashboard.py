@@ -33,6 +33,7 @@ from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
 from fries_nb.notebook.panels import DagPanel, OperatorPanel, PanelFrame, ProgressPanel, RunMoment, SavePanel
 from fries_nb.notebook.plots import LatencyPanel
 from fries_nb.notebook.remedy_panels import ConstraintPanel, HostLoadTable, HostPanel, HostProposalRow, ProposalList
+from fries_nb.notebook.source_panel import SourcePanel
 from fries_nb.notebook.static_pictures import LIVE
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.waits import Ending
@@ -124,9 +125,10 @@ SELDOM_S = 1.0
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``hosts_line`` and ``drawer``. In the
-    drawer are ``proposals`` and ``host_proposal`` and, in ``tabs``, ``form``, ``rows``, ``states``, ``changes``,
-    ``constraints`` and the page of details: ``operators``, ``hosts``, ``host_loads``, ``progress`` and ``save``.
+    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``hosts_line``, ``source`` and
+    ``drawer``. In the drawer are ``proposals`` and ``host_proposal`` and, in ``tabs``, ``form``, ``rows``, ``states``,
+    ``changes``, ``constraints`` and the page of details: ``operators``, ``hosts``, ``host_loads``, ``progress`` and
+    ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
@@ -156,7 +158,7 @@ class RunView(ipywidgets.VBox):
         self.last_change = ChangeLine(run, source.has)
         self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
-        self.hosts_line = ipywidgets.HTML()
+        self.hosts_line, self.source = ipywidgets.HTML(), SourcePanel(run, source.reads_only)
         offers = [] if source.reads_only else self._offers()
         self.drawer = Drawer(self._in_tabs(source.shows_values), offers)
         self.tabs = self.drawer.tabs
@@ -166,10 +168,11 @@ class RunView(ipywidgets.VBox):
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 240px")
         line = PanelFrame("The last change", self.last_change, self.last_change.update)
         hosts = PanelFrame("The load of hosts", self.hosts_line, self._tell_hosts)
-        self._shown = (kept, bar, line, dag, plot, hosts, *offers)  # kept is there before a view shows the end
+        of_source = PanelFrame("The source", self.source, self.source.update)
+        self._shown = (kept, bar, line, dag, plot, hosts, of_source, *offers)  # kept before a view shows the end
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
-        super().__init__([bar, line, side_by_side, hosts, self.changes.bar, self.drawer, kept])
+        super().__init__([bar, line, side_by_side, hosts, of_source, self.changes.bar, self.drawer, kept])
         self._begin()
 
     def _begin(self) -> None:
@@ -204,7 +207,7 @@ class RunView(ipywidgets.VBox):
         }
 
     def _choose(self, operators: Sequence[str]) -> None:
-        for panel in (self.form, self.rows, self.states, self.drawer):
+        for panel in (self.form, self.rows, self.states, self.source, self.drawer):
             panel.choose(operators)
 
     def _tell_hosts(self, moment: RunMoment) -> None:

@@ -62,8 +62,9 @@ from fries_nb.report.plan_section import Shown, plan_svg
 from fries_nb.run import Run
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, OperatorMetrics, PlacedWorker
+from fries_nb.telemetry.run_states import SourceState
 
-_MEASURED = ("last", "flowing", "topology", "workers", "host_rates", "host_loads")
+_MEASURED = ("last", "flowing", "topology", "workers", "host_rates", "host_loads", "sources")
 """Parts that hosts report, and that take long to read for hundreds of workers."""
 
 
@@ -86,6 +87,11 @@ class RunMoment:
     def flowing(self) -> MetricsSnapshot:
         """The measurements of what flows; of a run that has ended none."""
         return MetricsSnapshot() if self.over else self.last
+
+    @cached_property
+    def sources(self) -> Sequence[SourceState]:
+        """How far each source is, and its rate."""
+        return self.run.explain().sources
 
     @cached_property
     def changes(self) -> Sequence[Change]:

@@ -1,7 +1,7 @@
-"""The live plot of latency and throughput: Bokeh in a widget, updated from any thread.
+"""The live plot of latency, throughput and queues over the whole run: Bokeh in a widget, updated from any thread.
 
-Each update carries the whole window as one value, so a view that opens late, a reloaded page and a lost message all
-converge to the same picture. BokehJS is sent from the installed wheel, once per kernel.
+Each update carries the whole window as one value, and what is older another one, so a view that opens late, a reloaded
+page and a lost message all converge to the same picture. BokehJS is sent from the installed wheel, once per kernel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import math
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import traitlets
 from bokeh.embed import json_item
 from bokeh.layouts import column
 from bokeh.models import (
+    AdaptiveTicker,
     BasicTicker,
     ColumnDataSource,
     DataRange1d,
@@ -40,26 +42,26 @@ from fries_nb.notebook.widgets import as_json
 from fries_nb.report.latency import (
     MARK_COLOURS,
     LatencyBand,
-    Scale,
     bands_of,
     finite_values,
-    laid_out,
     latency_svg,
     names_of,
     outline,
     runs_of,
+    sayings,
     thinned,
 )
-from fries_nb.report.markup import BLUE, GREEN, PURPLE, VERMILION
-from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.report.markup import BLUE, GREEN, ORANGE, PURPLE, VERMILION
+from fries_nb.telemetry.history import PlotMark, Point, WaitingPoint, coarser
 
 WINDOW_S = 180.0
-"""Length of the plotted window in seconds; longer if the last change was requested before."""
+"""Seconds that the plot shows, and follows; more if the last change was requested before."""
 _BEFORE_S = 10.0  # shown before a request that is older than that
-_MOST_POINTS, _MOST_OLDER = 400, 200
+_MOST_POINTS, _MOST_CHECKPOINTS = 400, 200
+_EVERY_S = 20.0  # from one turn at which older points become coarser to the next
+SHARE = 1 / 100
+"""Share of its age that a point older than the window spans at most: an hour has about 320 of them, a day 660."""
 _LANES = 3
-LABEL_WIDTHS = (180, 270, 380, 540, 760, 1100)
-"""Widths of plots in pixels, axes apart, for which labels are laid out; the page takes the widest that fits."""
 _MARGIN = 0.01  # of the window, at each end
 _STEPS_MS = [round(step * 10.0**decade, 1) for decade in range(-1, 10) for step in (1, 2, 5)][:-2]
 _LEAST_STEPS, _MOST_TICKS = 3, 10
@@ -68,6 +70,7 @@ _DASHES = {
     "request": "dashed", "done": "solid", "aborted": "dotted", "rolled_back": "dotted", "failed": "dotted",
     "recovery": "solid", "checkpoint": "dotted",
 }  # fmt: skip
+_LABELS = ("at", "lane", "words", "align", "offset", "foot")
 _HERE = Path(__file__).parent
 
 
@@ -92,9 +95,10 @@ def _loader() -> _BokehJS:
 
 
 class LatencyPlot(anywidget.AnyWidget):
-    """p50 and p99 latency in ms, throughput in tuples per second, and a line for each request and end of a change.
+    """p50 and p99 latency in ms, tuples per second, tuples that wait, and a line for each request and end of a change.
 
-    Constrained sequences are bands from their mean to their worst latency, with a line at the limit.
+    Constrained sequences are bands from their mean to their worst latency, with a line at the limit. The page has the
+    whole run, and shows the end of it until its reader zooms or pans; ``Follow`` goes back.
     """
 
     _esm = (_HERE / "latency.js").read_text("utf8")
@@ -102,36 +106,77 @@ class LatencyPlot(anywidget.AnyWidget):
     item = traitlets.Unicode().tag(sync=True)
     version = traitlets.Unicode(bokeh.__version__).tag(sync=True)
     loader = traitlets.Unicode().tag(sync=True)
+    # What is older is sent when it becomes coarser, and marks when there is another one: so what each update costs does
+    # not grow with the run.
     window = traitlets.Dict().tag(sync=True, to_json=as_json)
+    older = traitlets.Dict().tag(sync=True, to_json=as_json)
+    marks = traitlets.Dict().tag(sync=True, to_json=as_json)
 
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
-        self._points: Sequence[Point] = ()
-        self._marks: Sequence[PlotMark] = ()
-        self._judged: Sequence[ConstraintPoint] = ()
-        self._began: float | None = None
-        super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
+        self._shown, self._began = Course(), 0.0
+        self._older_until = -math.inf
+        sent = {"window": window(self._shown, 0.0), "older": older(Course(), 0.0), "marks": marks_of((), 0.0)}
+        super().__init__(item=_item(), loader=_loader().model_id, **sent)
         # Without a width of its own it would shrink to nothing beside another widget.
         self.layout.flex = "1 1 320px"
 
-    def show(self, points: Sequence[Point], marks: Sequence[PlotMark], judged: Sequence[ConstraintPoint] = ()) -> None:
+    def show(self, run: Course) -> None:
         """Show the run so far; may be called from any thread."""
-        with self._one_at_a_time:
-            self._points, self._marks, self._judged = points, marks, judged
-            if self._began is None:
-                self._began = min(_times(points[:1], marks[:1]), default=None)
-            self.window = window(points, marks, self._began or 0.0, judged)
+        with self._one_at_a_time, self.hold_sync():
+            if not (self._shown.points or self._shown.marks):
+                self._began = run.began
+            if (until_s := _older_until(run)) != self._older_until:
+                self._older_until, self.older = until_s, older(run, self._began)
+            if run.marks != self._shown.marks:
+                self.marks = marks_of(run.marks, self._began)
+            self._shown, self.window = run, window(run, self._began, self.older)
 
     def __repr__(self) -> str:
-        return f"LatencyPlot({len(self._points):,} points, {len(self._marks):,} marks)"
+        return f"LatencyPlot({len(self._shown.points):,} points, {len(self._shown.marks):,} marks)"
 
     def _repr_mimebundle_(self, **asked: Any) -> Any:
         """The widget and, for front ends without a kernel, a static picture of the whole run."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        picture = latency_svg(self._points, self._marks, bands_of(self._judged))
+        picture = latency_svg(self._shown.points, self._shown.marks, bands_of(self._shown.judged))
         still = {"image/svg+xml": picture, "text/plain": repr(self)}
         return {**data, **still}, metadata
+
+
+@dataclass(frozen=True)
+class Course:
+    """The course of a run, each part in order of time."""
+
+    points: Sequence[Point] = ()
+    marks: Sequence[PlotMark] = ()
+    judged: Sequence[ConstraintPoint] = ()
+    waiting: Sequence[WaitingPoint] = ()
+
+    @property
+    def began(self) -> float:
+        """The first time, in seconds since the Unix epoch."""
+        return min((part[0].at_s for part in (self.points, self.marks) if part), default=0.0)
+
+    def end(self, began: float) -> float:
+        """The last time; ``began`` without any."""
+        return max((part[-1].at_s for part in (self.points, self.marks) if part), default=began)
+
+    def since(self, at_s: float) -> Course:
+        """What is not older."""
+        return self._cut(lambda part: slice(_place(part, at_s), None))
+
+    def before(self, at_s: float) -> Course:
+        """What is older."""
+        return self._cut(lambda part: slice(_place(part, at_s)))
+
+    def _cut(self, of: Callable[[Sequence[Any]], slice]) -> Course:
+        points, marks, judged, waiting = self.points, self.marks, self.judged, self.waiting
+        return Course(points[of(points)], marks[of(marks)], judged[of(judged)], waiting[of(waiting)])
+
+
+def _place(part: Sequence[Any], at_s: float) -> int:
+    return bisect_left(part, at_s, key=lambda one: one.at_s)
 
 
 class LatencyPanel:
@@ -148,77 +193,112 @@ class LatencyPanel:
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""
-        points, marks, judged = moment.run.history.latency, moment.run.history.marks, moment.run.history.constraints
-        last_s = points[-1].at_s if points else 0.0
-        step_s = 0.0 if moment.over or not points else min(WINDOW_S, last_s - points[0].at_s) / _MOST_POINTS
-        others = (len(marks), judged[-1].at_s if judged else 0.0)
+        history = moment.run.history
+        run = Course(history.latency, history.marks, history.constraints, history.waiting)
+        last_s = max((part[-1].at_s for part in (run.points, run.waiting) if part), default=0.0)
+        step_s = 0.0 if moment.over or not run.points else min(WINDOW_S, last_s - run.began) / _MOST_POINTS
+        others = (len(run.marks), run.judged[-1].at_s if run.judged else 0.0)
         if others != self._others or (last_s != self._shown_s and last_s - self._shown_s >= step_s):
             self._shown_s, self._others = last_s, others
-            self.plot.show(points, marks, judged)
+            self.plot.show(run)
 
 
-def window(
-    points: Sequence[Point], marks: Sequence[PlotMark], began: float, judged: Sequence[ConstraintPoint] = ()
-) -> dict[str, Any]:
-    """The columns of the plot, in seconds since ``began``, its range, its latency axis, and its labels by width.
+def _older_until(run: Course) -> float:
+    """The time up to which points are coarser; it goes on in steps."""
+    return math.floor((run.end(0.0) - WINDOW_S) / _EVERY_S) * _EVERY_S
 
-    The window is the last three minutes or, if that is more, all since the last request: the plot is where its outcome
-    is read. What is older than three minutes is coarser.
 
-    >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [PlotMark(5.5, "u1", "request", "FM by fries")], began=4.0)
-    >>> shown["points"], shown["labels"]["760"]["words"]
-    ({'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0], 'dot': [4.0]}, ['FM by fries'])
+def older(run: Course, began: float) -> dict[str, Any]:
+    """The columns of what is older than the window, in seconds since ``began``: the older, the coarser."""
+    until_s = _older_until(run)
+    past = run.before(until_s)
+    few = coarser(past.points, run.end(began), SHARE)
+    bands = bands_of(past.judged)
+    return {
+        "points": _columns_of_points(few, began, began),
+        "queues": _columns_of_queues(past.waiting, began),
+        **_columns_of(bands, began, _STEPS_MS[-1]),
+        "finite": finite_values(bands),
+    }
+
+
+def window(run: Course, began: float, past: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The columns of the newest part of the plot, in seconds since ``began``, and the ranges and ticks of its axes.
+
+    The range that follows the run is the last three minutes or, if that is more, all since the last request: the plot
+    is where its outcome is read. ``past`` is what ``older`` gave.
+
+    >>> shown = window(Course([Point(5.0, 2.0, 9.0, 100.0)]), began=4.0)
+    >>> shown["points"]
+    {'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0], 'dot': [4.0], 'span': [1.0]}
     """
-    end = max(_times(points[-1:], marks[-1:]), default=began)
-    requested = next((mark.at_s for mark in reversed(marks) if mark.kind == "request"), end)
+    end = run.end(began)
+    requested = next((mark.at_s for mark in reversed(run.marks) if mark.kind == "request"), end)
     since = min(end - WINDOW_S, requested - _BEFORE_S)
-    middle = bisect_left(points, end - WINDOW_S, key=_at)
-    older = thinned(points[bisect_left(points, since, key=_at) : middle], _MOST_OLDER)
-    kept = older + thinned(points[middle:], _MOST_POINTS)
-    recent = [mark for mark in marks if mark.at_s >= since]
-    first = min(_times(kept[:1], recent[:1]), default=began)
-    low, high = first - began, max(end, first + 1.0) - began
-    margin = _MARGIN * (high - low)
-    bands = bands_of(judged[bisect_left(judged, since, key=lambda point: point.at_s) :])
-    shown = _columns_of_points(kept, began)
-    known = [ms for ms in (*shown["p50"], *shown["p99"]) if ms is not None]
-    ticks = ticks_ms([*known, *finite_values(bands)])
+    first = run.began if run.points or run.marks else began
+    low, high = max(since, first) - began, max(end, first + 1.0) - began
+    middle = _place(run.points, _older_until(run))
+    before = run.points[middle - 1].at_s if middle else began
+    recent = run.since(_older_until(run))
+    bands = bands_of(recent.judged)
+    shown = _columns_of_points(thinned(recent.points, _MOST_POINTS), began, before)
+    new = [*_known(shown, 0.0), *finite_values(bands)]
+    ticks = ticks_ms([*new, *(_known(past["points"], low) if past else ())])
+    whole = ticks_ms([*new, *(_known(past["points"], 0.0) + past["finite"] if past else ())])
     return {
         "points": shown,
-        "marks": {
-            "at": [round(mark.at_s - began, 3) for mark in recent],
-            "colour": [MARK_COLOURS[mark.kind] for mark in recent],
-            "dash": [_DASHES[mark.kind] for mark in recent],
-        },
-        "labels": {
-            str(width): _labels(recent, began, Scale.of_time(low - margin, high + margin, 0.0, float(width)))
-            for width in LABEL_WIDTHS
-        },
-        "ticks": {"at": ticks},
-        "across": {"at": [round(low - margin, 3), round(high + margin, 3)]},
-        **_columns_of(bands, began, max(first - began, 0.0), ticks[-1]),
+        "queues": _columns_of_queues(recent.waiting, began),
+        "ticks": {"at": ticks, "whole": whole},
+        "across": {"at": _with_margin(low, high), "whole": _with_margin(first - began, high)},
+        **_columns_of(bands, began, whole[-1]),
     }
 
 
-def _labels(marks: Sequence[PlotMark], began: float, across: Scale) -> dict[str, list[Any]]:
-    """The columns of the labels of a plot of this width."""
-    labels = laid_out(marks, began, across, _LANES)
+def marks_of(marks: Sequence[PlotMark], began: float) -> dict[str, Any]:
+    """The columns of the lines at marks, and what can be said at them; the page lays it out for the range it shows.
+
+    Of checkpoints, which a run may take every second, the newest have lines.
+
+    >>> marks = [PlotMark(5.5, "u1", "request", "FM by fries"), PlotMark(5.75, "u1", "done", "FM by fries")]
+    >>> marks_of(marks, began=4.0)["said"]
+    [[1.5, 'FM by fries', 1.75, '250 ms: FM by fries'], [1.75, '250 ms: FM by fries', 1.5, '']]
+    """
+    checkpoints = [mark for mark in marks if mark.kind == "checkpoint"]
+    least_s = checkpoints[-_MOST_CHECKPOINTS].at_s if len(checkpoints) > _MOST_CHECKPOINTS else -math.inf
+    lines = [mark for mark in marks if mark.kind != "checkpoint" or mark.at_s >= least_s]
     return {
-        "at": [round(label.at_s, 3) for label in labels],
-        "lane": [label.lane for label in labels],
-        "words": [label.words for label in labels],
-        "align": ["right" if label.ends else "left" for label in labels],
-        "offset": [-3 if label.ends else 3 for label in labels],
-        "foot": [-0.4] * len(labels),
+        "lines": {
+            "at": [round(mark.at_s - began, 3) for mark in lines],
+            "colour": [MARK_COLOURS[mark.kind] for mark in lines],
+            "dash": [_DASHES[mark.kind] for mark in lines],
+        },
+        "said": [
+            [round(one.at_s - began, 3), one.words, one.partner_s and round(one.partner_s - began, 3), one.joined]
+            for one in sayings(marks)
+        ],
     }
 
 
-def _at(point: Point) -> float:
-    return point.at_s
+def _with_margin(low: float, high: float) -> list[float]:
+    margin = _MARGIN * (high - low)
+    return [round(low - margin, 3), round(high + margin, 3)]
 
 
-def _columns_of_points(points: Sequence[Point], began: float) -> dict[str, list[float | None]]:
-    """The columns of points; no latencies where nothing came out, and a dot for a point that stands alone."""
+def _known(columns: Mapping[str, Sequence[Any]], low: float) -> list[float]:
+    """The latencies of columns of points from a time on."""
+    start = bisect_left(columns["at"], low)
+    return [ms for ms in (*columns["p50"][start:], *columns["p99"][start:]) if ms is not None]
+
+
+def _columns_of_queues(waiting: Sequence[WaitingPoint], began: float) -> dict[str, list[float]]:
+    return {"at": [round(one.at_s - began, 3) for one in waiting], "queued": [float(one.queued) for one in waiting]}
+
+
+def _columns_of_points(points: Sequence[Point], began: float, since_s: float) -> dict[str, list[float | None]]:
+    """The columns of points, the first of which spans the time since then.
+
+    There are no latencies where nothing came out, and a dot for a point that stands alone.
+    """
     alone = [len(piece) == 1 and not idle for idle, piece in runs_of(points) for _ in piece]
     rows = np.array([(point.at_s - began, point.p50_ms, point.p99_ms, point.rate) for point in points]).reshape(-1, 4)
     at, p50, p99, rate = rows.T
@@ -228,6 +308,7 @@ def _columns_of_points(points: Sequence[Point], began: float) -> dict[str, list[
         "p99": _latencies(p99),
         "rate": np.round(rate, 1).tolist(),
         "dot": [4.0 * ms for ms in alone],
+        "span": np.round(np.diff(at, prepend=since_s - began), 3).tolist(),
     }
 
 
@@ -236,10 +317,11 @@ def _latencies(values: np.ndarray[Any, Any]) -> list[float | None]:
     return [None if math.isnan(ms) else ms for ms in np.round(np.maximum(values, _LEAST_MS), 3).tolist()]
 
 
-def _columns_of(
-    bands: Sequence[LatencyBand], began: float, first: float, top_ms: float
-) -> dict[str, dict[str, list[Any]]]:
-    """The columns of bands, their means and their limits; latencies are drawn at ``top_ms`` at most."""
+def _columns_of(bands: Sequence[LatencyBand], began: float, top_ms: float) -> dict[str, dict[str, list[Any]]]:
+    """The columns of bands, their means and their limits; latencies are drawn at ``top_ms`` at most.
+
+    The page puts the labels of limits at the beginning of what it shows.
+    """
 
     def columns(lines: Sequence[Sequence[tuple[float, float]]]) -> dict[str, list[Any]]:
         return {
@@ -252,7 +334,7 @@ def _columns_of(
         "bands": columns([outline(piece) for piece in pieces]),
         "means": columns([[(at_s, mean) for at_s, mean, _ in piece] for piece in pieces]),
         "limits": {
-            "at": [round(first, 3)] * len(bands),
+            "at": [0.0] * len(bands),
             "limit": [band.limit_ms for band in bands],
             "words": [band.label for band in bands],
         },
@@ -282,10 +364,6 @@ def ticks_ms(values: Sequence[float]) -> list[float]:
     return _STEPS_MS[first - first % 3 : high + -high % 3 + 1 : 3]  # decades only
 
 
-def _times(points: Sequence[Point], marks: Sequence[PlotMark]) -> list[float]:
-    return [point.at_s for point in points] + [mark.at_s for mark in marks]
-
-
 @cache
 def _item() -> str:
     """The figures without data, as JSON for BokehJS."""
@@ -293,10 +371,11 @@ def _item() -> str:
 
 
 def _figures() -> LayoutDOM:
-    empty = window([], [], 0.0)
-    empty["labels"] = empty["labels"][str(LABEL_WIDTHS[0])]
-    sources = {name: ColumnDataSource(empty[name], name=name) for name in empty if name not in ("ticks", "across")}
-    start, end = empty["across"]["at"]
+    shown = window(Course(), 0.0)
+    columns = {name: shown[name] for name in shown if name not in ("ticks", "across")}
+    columns |= {"lines": marks_of((), 0.0)["lines"], "labels": {name: [] for name in _LABELS}}
+    sources = {name: ColumnDataSource(one, name=name) for name, one in columns.items()}
+    start, end = shown["across"]["at"]
     across = Range1d(start=start, end=end, name="across")
     words = _figure(across, 17 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
     words.update(min_border_top=0, min_border_bottom=0)  # or letters would be cut
@@ -307,17 +386,20 @@ def _figures() -> LayoutDOM:
     words.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle",
               text_align="align", x_offset="offset")  # fmt: skip
     latency = _latency(sources, across)
-    rate = _rate(sources["points"], across)
-    for plot in (latency, rate):
-        plot.vspan(x="at", source=sources["marks"], line_color="colour", line_dash="dash", line_width=1.8)
-    return column([words, latency, rate], sizing_mode="stretch_width", spacing=0)
+    rate = _steps(sources["points"], "rate", across, 90, "tuples/s", GREEN)
+    queues = _steps(sources["queues"], "queued", across, 118, "waiting", ORANGE)
+    rate.xaxis.visible = False
+    queues.xaxis.axis_label = "seconds"
+    for plot in (latency, rate, queues):
+        plot.vspan(x="at", source=sources["lines"], line_color="colour", line_dash="dash", line_width=1.8)
+    return column([words, latency, rate, queues], sizing_mode="stretch_width", spacing=0)
 
 
 def _latency(sources: Mapping[str, ColumnDataSource], across: Range1d) -> figure:
     ticks = ticks_ms([])
-    plot = _figure(across, 240, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
+    plot = _figure(across, 210, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
                    y_axis_label="latency, ms", toolbar_location="right",
-                   tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag=None, active_scroll=None)  # fmt: skip
+                   tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag="xbox_zoom", active_scroll=None)  # fmt: skip
     _draw_bands(plot, sources)
     points = sources["points"]
     p99 = plot.line("at", "p99", source=points, color=VERMILION, line_width=2, legend_label="p99")
@@ -331,7 +413,8 @@ def _latency(sources: Mapping[str, ColumnDataSource], across: Range1d) -> figure
     plot.text("at", "limit", "words", source=sources["limits"], y_offset=-3, **style)
     plot.text("at", "mean", "words", source=sources["names"], text_align="right", x_offset=-3,
               text_baseline="top", y_offset=3, **style)  # fmt: skip
-    told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]
+    told = [("time", "@at{0:00:00}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s"),
+            ("in", "@span{0,0.0} s: mean p50, highest p99")]  # fmt: skip
     plot.add_tools(HoverTool(renderers=[p99], mode="vline", tooltips=told))
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
@@ -352,13 +435,14 @@ def _draw_bands(plot: figure, sources: Mapping[str, ColumnDataSource]) -> None:
     plot.hspan(y="limit", source=sources["limits"], line_color=PURPLE, line_dash="dashed", line_width=2)
 
 
-def _rate(points: ColumnDataSource, across: Range1d) -> figure:
-    """The throughput as steps: a rate holds for the interval before its point."""
-    plot = _figure(across, 130, y_axis_label="tuples/s", x_axis_label="seconds", toolbar_location=None, tools="")
-    line = plot.step("at", "rate", source=points, mode="before", color=GREEN, line_width=2)
+def _steps(source: ColumnDataSource, name: str, across: Range1d, height: int, label: str, colour: str) -> figure:
+    """Steps: a value holds for the interval before its point. The axis fits what is in the range that is shown."""
+    plot = _figure(across, height, y_axis_label=label, toolbar_location=None, tools="xbox_zoom", window_axis="x")
+    line = plot.step("at", name, source=source, mode="before", color=colour, line_width=1.6)
     plot.y_range = DataRange1d(start=0, renderers=[line], default_span=1.0)
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0")
-    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=3)
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[00]", name="time")
     return plot
 
 
@@ -367,4 +451,5 @@ def _figure(across: Range1d, height: int, **options: Any) -> figure:
     plot.update(background_fill_alpha=0, border_fill_alpha=0, outline_line_alpha=0, min_border_right=14)
     plot.axis.axis_label_text_font_style = "normal"
     plot.axis.minor_tick_line_alpha = 0
+    plot.xaxis.ticker = AdaptiveTicker(base=60, mantissas=[1, 2, 5, 10, 15, 30])  # the lines of all grids are one
     return plot

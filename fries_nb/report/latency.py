@@ -32,12 +32,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean, median
+from statistics import fmean
 
 from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.report import markup
 from fries_nb.report.markup import escaped, fitted, number, text_width, themed
-from fries_nb.telemetry.history import MarkKind, PlotMark, Point
+from fries_nb.telemetry.history import MarkKind, PlotMark, Point, as_one
 from fries_nb.words import duration
 
 _WIDE = 30.0
@@ -290,7 +290,7 @@ def latency_svg(
 ) -> str:
     """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element."""
     # The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
-    # resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
+    # resolution: of each interval the highest p99 is shown, so that no peak is lost.
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
     times += [at_s for band in bands for at_s, *_ in band.spots]
@@ -312,30 +312,21 @@ def latency_svg(
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Reduce to about ``most`` points: each interval becomes its median p50, highest p99, mean rate and end."""
+    """Reduce to about ``most`` points; see ``Point`` on what a coarser one has."""
     # Gaps stay as they are, unless there are as many as points.
     if len(points) <= most:
         return list(points)
     size = math.ceil(len(points) / most)
     few: list[Point] = []
     for is_idle, piece in runs_of(points):
-        few += piece if is_idle else _by(size, piece)
-    return few if len(few) <= 2 * most else _by(size, points)
+        few += piece if is_idle else _by(size, piece, few[-1].at_s if few else piece[0].at_s)
+    return few if len(few) <= 2 * most else _by(size, points, points[0].at_s)
 
 
-def _by(size: int, points: Sequence[Point]) -> list[Point]:
-    """So many points as one."""
-    return [_as_one(points[start : start + size]) for start in range(0, len(points), size)]
-
-
-def _as_one(part: Sequence[Point]) -> Point:
-    known = [point for point in part if not point.is_idle] or part
-    return Point(
-        part[-1].at_s,
-        median([point.p50_ms for point in known]),
-        max([point.p99_ms for point in known]),
-        sum([point.rate for point in part]) / len(part),  # a live plot asks for this often, and fmean is slow
-    )
+def _by(size: int, points: Sequence[Point], since_s: float) -> list[Point]:
+    """So many points as one; the first of them begin then."""
+    starts = range(0, len(points), size)
+    return [as_one(points[at : at + size], points[at - 1].at_s if at else since_s) for at in starts]
 
 
 def runs_of(points: Iterable[Point]) -> list[tuple[bool, list[Point]]]:
@@ -349,11 +340,46 @@ def runs_of(points: Iterable[Point]) -> list[tuple[bool, list[Point]]]:
     return [(is_idle, list(run)) for is_idle, run in groupby(points, lambda point: point.is_idle)]
 
 
-def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]:
-    """The labels of marks and their times: one for a request and its end if they are close, else one each.
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What can stand at a mark, at a time in seconds since the Unix epoch.
+
+    ``partner_s`` is the time of the other mark of the change; where both are close, ``joined`` stands here for both of
+    them, or nothing if it is empty, since it stands at the other.
+    """
+
+    at_s: float
+    words: str
+    partner_s: float | None = None
+    joined: str = ""
+
+
+def sayings(marks: Sequence[PlotMark]) -> list[Saying]:
+    """What can stand at each of the marks.
 
     The number goes first, so that it is what is read if a label is cut. Checkpoints, which are frequent, have no label;
     the reason of a recovery is shortened.
+    """
+    requests = {mark.change: mark for mark in marks if mark.kind == "request"}
+    ends = {mark.change: mark for mark in marks if mark.kind != "request"}
+    found = []
+    for mark in marks:
+        request, end = requests.get(mark.change), ends.get(mark.change)
+        if mark.kind == "checkpoint":
+            continue
+        if mark.kind == "recovery":
+            found.append(Saying(mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
+        elif mark.kind != "request":
+            found.append(Saying(mark.at_s, _ended(request, mark), request.at_s if request else None))
+        elif end is not None:
+            found.append(Saying(mark.at_s, mark.label, end.at_s, _ended(mark, end)))
+        else:
+            found.append(Saying(mark.at_s, mark.label))
+    return found
+
+
+def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]:
+    """The labels of marks and their times: one for a request and its end if they are close, else one each.
 
     >>> marks = [PlotMark(1.0, "u1", "request", "FM"), PlotMark(4.5, "u1", "done", "FM")]
     >>> marks.append(PlotMark(9.0, "u2", "request", "MC"))
@@ -364,22 +390,11 @@ def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]
     >>> said_of([marks[0], PlotMark(1.2, "u1", "aborted", "FM")], near_s=5.0)
     [(1.0, '200 ms, aborted: FM')]
     """
-    requests = {mark.change: mark for mark in marks if mark.kind == "request"}
-    ends = {mark.change: mark for mark in marks if mark.kind != "request"}
-    found = []
-    for mark in marks:
-        if mark.kind == "checkpoint":
-            continue
-        if mark.kind == "recovery":
-            found.append((mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
-            continue
-        request, end = requests.get(mark.change), ends.get(mark.change)
-        joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
-        if mark.kind == "request":
-            found.append((mark.at_s, _ended(mark, end) if joined and end else mark.label))
-        elif not joined:
-            found.append((mark.at_s, _ended(request, mark)))
-    return found
+    found = [
+        (one.at_s, one.words if one.partner_s is None or abs(one.partner_s - one.at_s) > near_s else one.joined)
+        for one in sayings(marks)
+    ]
+    return [(at_s, words) for at_s, words in found if words]
 
 
 def _ended(request: PlotMark | None, end: PlotMark) -> str:
@@ -391,12 +406,12 @@ def _ended(request: PlotMark | None, end: PlotMark) -> str:
     return f"{after}: {end.label}" if end.kind == "done" else f"{after}, {kind}: {end.label}"
 
 
-def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
+def laid_out(marks: Sequence[PlotMark], began: float, across: Scale) -> list[AxisLabel]:
     """Assign labels to lanes so that none overlap, newest first; labels without room are left out."""
     # A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
     # for both sides is cut at its end; its number stands at its beginning.
     per_second = (across.end - across.start) / (across.high - across.low)
-    free = [math.inf] * lanes
+    free = [math.inf] * _LANES
     labels = []
     for at_s, words in sorted(said_of(marks, _NEAR / per_second), reverse=True):
         x = across.at(at_s - began)
@@ -405,7 +420,7 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
         words = fitted(words, min(_LONGEST, room[ends]), _SAID_SIZE)
         wide = text_width(words, _SAID_SIZE)
         left, right = (x - wide, x) if ends else (x, x + wide)
-        lane = next((lane for lane in range(lanes) if right + _BESIDE <= free[lane]), None)
+        lane = next((lane for lane in range(_LANES) if right + _BESIDE <= free[lane]), None)
         if lane is not None:
             free[lane] = left
             labels.append(AxisLabel(at_s - began, words, lane, ends))

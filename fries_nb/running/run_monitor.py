@@ -35,7 +35,7 @@ from fries_nb.running.rescales import Rescale
 from fries_nb.running.results import MOST_REPLAYS, DataflowPlan, Place, RunVerdict, Story
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
+from fries_nb.telemetry.history import PlotMark, Point, QueuePoint, WaitingPoint
 from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, PlacedWorker, Recorded, placed_workers, rates_by_host
 from fries_nb.telemetry.run_states import Explanation, source_states
 from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
@@ -45,7 +45,7 @@ from fries_nb.transport.envelopes import Line
 class RunHistory:
     """The measurements and events of a run over time; each property is a tuple as of now, with ``to_pandas()``.
 
-    All of it is bounded: of a long run the oldest points are dropped, or merged.
+    All of it is bounded: of a long run the oldest points are dropped, or, of latency and queues, merged.
 
     Args:
         telemetry: the telemetry of the run.
@@ -55,12 +55,17 @@ class RunHistory:
         self._telemetry = telemetry
 
     def __repr__(self) -> str:
-        parts = ("latency", "queues", "hosts", "buffers", "constraints", "chains", "marks")
+        parts = ("latency", "queues", "waiting", "hosts", "buffers", "constraints", "chains", "marks")
         return f"RunHistory({', '.join(f'{part}: {len(getattr(self, part)):,}' for part in parts)})"
 
     @property
     def latency(self) -> Recorded[Point]:
-        """Latency and throughput at the sinks, about four points a second: ``p50_ms``, ``p99_ms`` and ``rate``."""
+        """Latency and throughput at the sinks: ``p50_ms``, ``p99_ms`` and ``rate``.
+
+        The points of the last ten minutes are about a quarter of a second apart, older ones up to a six-hundredth of
+        their age. A point of such a longer interval has the highest p99 of the intervals for which it stands, the mean
+        of their medians, weighted by tuples, and the rate of all of it.
+        """
         return Recorded.of(Point, self._telemetry.points())
 
     @property
@@ -71,6 +76,11 @@ class RunHistory:
         hours have less than 1,000 for each operator. A point of a longer interval has its longest queue and mean rate.
         """
         return Recorded.of(QueuePoint, self._telemetry.queue_points())
+
+    @property
+    def waiting(self) -> Recorded[WaitingPoint]:
+        """The tuples in the input queues of all operators together, ``queued``, at the times of ``queues``."""
+        return Recorded.of(WaitingPoint, self._telemetry.waiting())
 
     @property
     def hosts(self) -> Recorded[HostCount]:
@@ -235,7 +245,7 @@ class RunMonitor:
         with the run, if anything is, comes last; see ``error``.
 
         A source is behind if rows are due by its rate, or known to be there, as in a log or a directory that grows, and
-        have not been read.
+        have not been read. ``rate`` is the rate at which it is to read.
 
         Returns:
             The states of the sources, of some moment of the last second.
@@ -244,7 +254,8 @@ class RunMonitor:
         lost = self._runner.without_checkpoints
         wrong = self.error or (f"it goes on without checkpoints to go back to: {lost}" if lost and not over else "")
         growing = () if over else self.metrics().growing.values()
-        return Explanation(source_states(self.graph, self._telemetry.reports(), over), wrong, growing)
+        sources = source_states(self.graph, self._telemetry.reports(), over, self._runner.rates)
+        return Explanation(sources, wrong, growing)
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:

@@ -9,6 +9,13 @@
 >>> history.mark("u1", "request", "FM by fries", at_s=100.6); history.marks()[0].kind
 'request'
 
+It keeps the whole run: the points of the last ten minutes as they were measured, and of what is older coarser ones,
+each of which spans a six-hundredth of its age at most. So a point of an hour ago is one of 6 s; an hour has 4,100
+points, 24 hours 6,700, and each further doubling of the time adds 600.
+
+>>> as_one([Point(10.0, 4.0, 9.0, 300.0), Point(20.0, 8.0, 99.0, 100.0)], since_s=0.0)  # of 3,000 and 1,000 tuples
+Point(at_s=20.0, p50_ms=5.0, p99_ms=99.0, rate=200.0)
+
 The queues and rates of a run's operators over time, in memory that hardly grows with the length of the run.
 
 A sample is taken every ``INTERVAL_S``, and the newest minute is kept as it was sampled. Of what is older, the two
@@ -23,13 +30,16 @@ most a sixtieth of its age, 24 hours are less than 1,000 samples, and each doubl
 (530, [1.0, 1.0, 16.0, 32.0])
 >>> points[-1]
 QueuePoint(at_s=3599.0, operator='FM', queued=3599, queued_bytes=0, rate=8.0)
+>>> history.waiting()[-1]
+WaitingPoint(at_s=3599.0, queued=3599)
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,8 +51,11 @@ from fries_nb.telemetry.metrics import OperatorMetrics
 INTERVAL_S = 0.25
 IDLE_S = 2.0
 """Seconds without output from which on a history says so; of a slower source each tuple stands alone."""
-KEPT = 20_000
-"""Number of points kept: more than an hour."""
+FINE_S = 600.0
+"""Seconds for which points are kept as they were measured."""
+SHARE = 1 / 600
+"""Share of its age that a coarser point spans at most."""
+_MORE = 240  # points from one merge of old ones to the next
 MARKS_KEPT = 2_000
 """Number of marks kept; those of checkpoints go first, which a run may take every second."""
 
@@ -51,17 +64,70 @@ MarkKind = Literal["request", "done", "aborted", "failed", "rolled_back", "check
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The tuples that reached the sinks in one interval; without output it has no latencies (NaN), and the rate 0."""
+    """The tuples that reached the sinks in one interval; without output it has no latencies (NaN), and the rate 0.
 
-    at_s: float  # end of the interval, in seconds since the Unix epoch
-    p50_ms: float  # median of their end-to-end latencies in milliseconds
-    p99_ms: float  # the 99th percentile of their latencies in milliseconds
-    rate: float  # tuples per second
+    A coarser point stands for several measured intervals. Quantiles cannot be merged, so its latencies are not those of
+    all its tuples: see ``p50_ms`` and ``p99_ms``.
+
+    Attributes:
+        at_s: end of the interval, in seconds since the Unix epoch; it begins at the end of the one before.
+        p50_ms: median of their end-to-end latencies in milliseconds; of a coarser point the mean of the medians, each
+            weighted by its number of tuples.
+        p99_ms: the 99th percentile of their latencies in milliseconds; of a coarser point the highest of its intervals,
+            so that no peak is lost with age.
+        rate: tuples per second; also exact for a coarser point.
+    """
+
+    at_s: float
+    p50_ms: float
+    p99_ms: float
+    rate: float
 
     @property
     def is_idle(self) -> bool:
         """Whether no tuple reached a sink."""
         return math.isnan(self.p50_ms)
+
+
+def as_one(points: Sequence[Point], since_s: float) -> Point:
+    """Points that follow each other as one, whose interval begins then; see ``Point``. Times without output count."""
+    known = [point for point in points if not point.is_idle]
+    tuples = seconds = weighted = 0.0
+    for point in points:
+        held_s = max(point.at_s - since_s, 0.0)  # less if the clock was set back
+        count = point.rate * held_s
+        tuples, seconds, since_s = tuples + count, seconds + held_s, point.at_s
+        if not point.is_idle:
+            weighted += count * point.p50_ms
+    if not known:
+        return Point(since_s, math.nan, math.nan, 0.0)
+    p50_ms = weighted / tuples if tuples else sum([point.p50_ms for point in known]) / len(known)
+    rate = tuples / seconds if seconds else points[-1].rate
+    return Point(since_s, p50_ms, max([point.p99_ms for point in known]), rate)
+
+
+def coarser(points: Sequence[Point], end_s: float, share: float, fine_s: float = 0.0) -> list[Point]:
+    """Points of which those older than ``fine_s`` at ``end_s`` are merged, to span at most this share of their age.
+
+    The first point stays, since a plot counts from it. A time without output becomes part of a point with output only
+    if it is that short.
+
+    >>> points = [Point(second, 4.0, 9.0, 2.0) for second in range(3_600)]
+    >>> few = coarser(points, end_s=3_600.0, share=1 / 60, fine_s=60.0)
+    >>> len(few), [round(few[n + 1].at_s - few[n].at_s) for n in (0, 20, 100, -3)]
+    (341, [59, 42, 11, 1])
+    """
+    middle = bisect_left(points, end_s - fine_s, key=lambda point: point.at_s)
+    few, group = list(points[: min(1, middle)]), list[Point]()
+    since_s = few[0].at_s if few else 0.0
+    for point in points[1:middle]:
+        if group and point.at_s - since_s > share * (end_s - point.at_s):
+            few.append(group[0] if len(group) == 1 else as_one(group, since_s))
+            since_s, group = group[-1].at_s, []
+        group.append(point)
+    if group:
+        few.append(as_one(group, since_s))
+    return [*few, *points[middle:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +144,8 @@ class History:
     """Points and marks of one run, in order of time."""
 
     def __init__(self) -> None:
-        self._points: deque[Point] = deque(maxlen=KEPT)
+        self._points: list[Point] = []
+        self._enough = _MORE  # number of points from which on old ones are merged
         self._marks: list[PlotMark] = []
         self._sketch = DDSketch()
         self._since_s: float | None = None
@@ -104,6 +171,7 @@ class History:
         p50, p99 = (float(self._sketch.get_quantile_value(q) or 0.0) for q in (0.5, 0.99))
         rate = float(self._sketch.count) / max(at_s - since_s, INTERVAL_S)
         self._points.append(Point(at_s, p50, p99, rate))
+        self._thin()
         self._sketch = DDSketch()
         self._since_s = at_s
 
@@ -111,9 +179,14 @@ class History:
         """Record that nothing came out in this time: two points, however long it lasts."""
         if self._points[-1].is_idle:
             since_s = self._points[-2].at_s
-            self._points.pop()
-            self._points.pop()
+            del self._points[-2:]
         self._points += [Point(at_s, math.nan, math.nan, 0.0) for at_s in (since_s, until_s)]
+
+    def _thin(self) -> None:
+        """Merge old points, from time to time, so that the cost of a point does not depend on their number."""
+        if len(self._points) > self._enough:
+            self._points = coarser(self._points, self._points[-1].at_s, SHARE, FINE_S)
+            self._enough = len(self._points) + _MORE
 
     def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
         """Append a mark; see ``PlotMark``."""
@@ -165,7 +238,30 @@ class QueuePoint:
         )
 
 
-_Sample = dict[str, QueuePoint]
+@dataclass(frozen=True, slots=True)
+class WaitingPoint:
+    """The tuples in the input queues of all operators in one interval.
+
+    Attributes:
+        at_s: end of the interval, in seconds since the Unix epoch.
+        queued: number of tuples; the largest one of an interval that was merged.
+    """
+
+    at_s: float
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The operators at a time, and all of them together, whose peaks need not be at the same time as theirs."""
+
+    all: WaitingPoint
+    by_name: Mapping[str, QueuePoint]
+
+    def merged(self, later: _Sample) -> _Sample:
+        known = self.by_name
+        both = {name: known[name].merged(one) if name in known else one for name, one in later.by_name.items()}
+        return _Sample(WaitingPoint(later.all.at_s, max(self.all.queued, later.all.queued)), both)
 
 
 class QueueHistory:
@@ -186,7 +282,7 @@ class QueueHistory:
         self._last_s = at_s
         points = {name: QueuePoint(at_s, name, operator.queued, operator.queued_bytes, operator.rate)
                   for name, operator in operators.items()}  # fmt: skip
-        self._levels[0].append(points)
+        self._levels[0].append(_Sample(WaitingPoint(at_s, sum(one.queued for one in points.values())), points))
         self._thin()
 
     def _thin(self) -> None:
@@ -198,12 +294,15 @@ class QueueHistory:
                 self._levels.append([])
             first, second = level[:2]
             del level[:2]
-            both = {name: first[name].merged(point) if name in first else point for name, point in second.items()}
-            self._levels[number + 1].append(both)
+            self._levels[number + 1].append(first.merged(second))
 
     def points(self) -> tuple[QueuePoint, ...]:
         """The points so far, oldest first; those of one sample are in the order of the operators."""
-        return tuple(point for level in reversed(self._levels) for one in level for point in one.values())
+        return tuple(point for level in reversed(self._levels) for one in level for point in one.by_name.values())
+
+    def waiting(self) -> tuple[WaitingPoint, ...]:
+        """All queues together, oldest first."""
+        return tuple(one.all for level in reversed(self._levels) for one in level)
 
 
 COUNTED_S = 0.5

@@ -34,12 +34,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, state_of
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint, check_agreement
+from fries_nb.dataflow.endpoints import rate_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.locks import locked
 from fries_nb.protocol.checkpoints import Reading
@@ -156,6 +157,8 @@ class SourceState:
     ended: bool  # whether all of it has been read, or the run is over
     skipped: int = 0  # number of lines that were left out, since they are no rows
     last_skipped: str = ""  # the last of them, and why it is none
+    # rows per second at which it is to read, as set or else as declared: 0 if it is paused, ``None`` without a rate
+    rate: float | None = None
 
     def __str__(self) -> str:
         facts = [f"{self.read:,} read"]
@@ -163,6 +166,8 @@ class SourceState:
             facts.append("at its end")
         elif self.behind is not None:
             facts.append(f"{self.behind:,} behind{self._since}" if self.behind else "not behind")
+        if self.rate == 0 and not self.ended:
+            facts.append("paused")
         if self.skipped:
             facts.append(f"{counted(self.skipped, 'line')} skipped (the last: {self.last_skipped})")
         lines = [f"{self.source} reads {self.reads}: {', '.join(facts)}"]
@@ -186,14 +191,19 @@ class Explanation:
         return "\n".join([*map(str, self.sources), *map(str, self.growing), *filter(None, [self.error])])
 
 
-def source_states(graph: Graph, reports: Iterable[Report], over: bool) -> tuple[SourceState, ...]:
-    """The states of a dataflow's sources."""
+def source_states(
+    graph: Graph, reports: Iterable[Report], over: bool, rates: Mapping[str, float] | None = None
+) -> tuple[SourceState, ...]:
+    """The states of a dataflow's sources, some of which were set to other ``rates`` than declared."""
     found: dict[str, list[Report]] = {name: [] for name in graph.sources}
     for report in reports:
         if report.worker.operator in found:
             found[report.worker.operator].append(report)
     by_worker = {name: sorted(some, key=lambda one: one.worker) for name, some in found.items()}
-    return tuple(_state(graph, name, known, over) for name, known in by_worker.items())
+    found_rates = {name: rate_of(graph.operator(name).function) for name in graph.sources} | dict(rates or {})
+    return tuple(
+        replace(_state(graph, name, known, over), rate=found_rates[name]) for name, known in by_worker.items()
+    )
 
 
 def lag(state: SourceState, least_s: float) -> str:

@@ -39,6 +39,7 @@ from fries_nb.telemetry.history import (
     Point,
     QueueHistory,
     QueuePoint,
+    WaitingPoint,
 )
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, StateGrowth, loads_by_host
 from fries_nb.telemetry.run_states import ConstraintStates
@@ -329,6 +330,11 @@ class Telemetry:
     def queue_points(self) -> tuple[QueuePoint, ...]:
         """Queues and rates of the operators over time."""
         return self._queue_history.points()
+
+    @locked
+    def waiting(self) -> tuple[WaitingPoint, ...]:
+        """The queues of all operators together over time."""
+        return self._queue_history.waiting()
 
     @locked
     def marks(self) -> tuple[PlotMark, ...]:

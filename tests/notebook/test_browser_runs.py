@@ -34,7 +34,7 @@ SHOWN = """name => {
   return sources.length ? sources[0].data : null;
 }"""
 # The number of lines of requests and ends of changes; those of checkpoints are dotted.
-CHANGED = f"({SHOWN})('marks').dash.filter(dash => dash !== 'dotted').length"
+CHANGED = f"({SHOWN})('lines').dash.filter(dash => dash !== 'dotted').length"
 # Bokeh's figures stand in shadow trees, where a selector of the page does not reach.
 WIDE_ENOUGH = """least => {
   const within = root => [...root.querySelectorAll("*")].flatMap(
@@ -72,6 +72,7 @@ def test_the_quickstart_in_jupyterlab(served: Jupyter, program: BrowserContext, 
         view = run_cell(page, "%fries_run").locator(".jp-OutputArea")
         until_points_move(page)
         in_both_widths(page, view, tmp_path, "running")
+        a_source_pauses_and_goes_on(view)
         replace_by_clicks(view, QUICKSTART)
         until_the_change_is_seen(page)
         in_both_widths(page, view, tmp_path, "changed")
@@ -168,6 +169,26 @@ def last_point(page: Page) -> float:
 def until_points_move(page: Page) -> None:
     """Wait until the plot shows points from a second later than now."""
     page.wait_for_function(f"({SHOWN})('points').at.at(-1) > {last_point(page) + 1}")
+
+
+def a_source_pauses_and_goes_on(view: Locator) -> None:
+    """By the panel of the source, while it alone is selected."""
+    source = view.locator('.fries-dag g.node[data-operator="payments"]')
+    pause = view.get_by_role("button", name="Pause")
+    expect(pause).to_be_hidden()
+    source.click()
+    told = view.get_by_role("status").filter(has_text="payments reads ")
+    number = view.get_by_label("rows a second")
+    expect(told).to_contain_text(re.compile("not behind|behind for"))
+    before = number.input_value()
+    pause.click()
+    expect(told).to_contain_text("paused")
+    expect(number).to_have_value("0")
+    view.get_by_role("button", name="Go on").click()
+    expect(told).not_to_contain_text("paused")
+    expect(number).to_have_value(before)
+    source.click()
+    expect(pause).to_be_hidden()
 
 
 def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:

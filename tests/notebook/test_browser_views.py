@@ -29,6 +29,7 @@ from dashboard_clicks import (
     in_both_themes,
     replay_by_keyboard,
     sizes_of_the_picture,
+    the_whole_run_and_back,
     trouble,
 )  # fmt: skip
 from playwright.sync_api import BrowserContext, Locator, Page, WebSocketRoute, expect
@@ -453,6 +454,7 @@ def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext,
         run_cell(page, "# loaded")
         view.locator(".lm-TabBar-tab", has_text="Details").click()
         expect(view.get_by_role("row", name="FM")).to_contain_text("90 %")
+        the_whole_run_and_back(page, view)
         sizes_of_the_picture(page, view)
         view.locator(".lm-TabBar-tab", has_text="State").focus()
         page.keyboard.press("ArrowRight")

@@ -25,7 +25,7 @@ from fries_nb.errors import PlanError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
-from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
+from fries_nb.notebook.plots import WINDOW_S, Course, LatencyPlot, window
 from fries_nb.notebook.remedy_panels import ConstraintPanel, ProposalList
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.notebook.statuses import of_constraints
@@ -45,7 +45,7 @@ def point(at_s: float, mean_ms: float | None, worst_ms: float | None) -> Constra
 
 def test_the_plot_has_a_band_and_a_line_at_the_limit() -> None:
     """In seconds since the run began, and within its axis."""
-    shown = window(POINTS, [], 100.0, [point(101.0, 30.0, 40.0), point(102.0, 32.0, 44.0)])
+    shown = window(Course(POINTS, (), [point(101.0, 30.0, 40.0), point(102.0, 32.0, 44.0)]), 100.0)
     assert shown["bands"] == {"xs": [[1.0, 2.0, 2.0, 1.0]], "ys": [[30.0, 32.0, 44.0, 40.0]]}
     assert shown["means"] == {"xs": [[1.0, 2.0]], "ys": [[30.0, 32.0]]}
     assert shown["limits"] == {"at": [0.0], "limit": [60.0], "words": ["FM → MC ≤ 60 ms"]}
@@ -54,30 +54,33 @@ def test_the_plot_has_a_band_and_a_line_at_the_limit() -> None:
 
 def test_a_run_without_constraints_has_neither() -> None:
     """All columns are there, and empty."""
-    shown = window(POINTS, [], 100.0)
+    shown = window(Course(POINTS), 100.0)
     assert [shown[name] for name in ("bands", "means")] == [{"xs": [], "ys": []}] * 2
     assert shown["limits"] == {"at": [], "limit": [], "words": []}
 
 
 def test_stalled_rows_are_sent_as_the_end_of_the_axis() -> None:
     """JSON has no infinity."""
-    shown = window(POINTS, [], 100.0, [point(101.0, 30.0, inf), point(102.0, inf, inf), point(103.0, None, None)])
+    judged = [point(101.0, 30.0, inf), point(102.0, inf, inf), point(103.0, None, None)]
+    shown = window(Course(POINTS, (), judged), 100.0)
     json.dumps(shown, allow_nan=False)
     top = shown["ticks"]["at"][-1]
     assert shown["bands"]["ys"] == [[30.0, top, top, top]]
 
 
-def test_judgements_from_before_the_window_are_left_out() -> None:
-    """As points are."""
-    late = [Point(100.0 + WINDOW_S + 50, 5.0, 20.0, 4_000.0)]
-    shown = window(late, [], 100.0, [point(101.0, 30.0, 40.0), point(200.0, 30.0, 40.0)])
-    assert shown["means"]["xs"] == [[100.0]]
+def test_judgements_from_before_the_window_are_sent_with_what_is_older() -> None:
+    """As points are; none is sent twice, and the axis of the whole has both."""
+    plot = LatencyPlot()
+    points = [*POINTS, Point(100.0 + WINDOW_S + 50, 5.0, 20.0, 4_000.0)]
+    plot.show(Course(points, (), [point(101.0, 30.0, 400.0), point(200.0, 30.0, 40.0)]))
+    assert [part["means"]["xs"] for part in (plot.older, plot.window)] == [[[1.0]], [[100.0]]]
+    assert [plot.window["ticks"][name][-1] for name in ("at", "whole")] == [100.0, 500.0]
 
 
 def test_the_plot_without_a_kernel_has_the_band() -> None:
     """Its picture is that of the whole run."""
     plot = LatencyPlot()
-    plot.show(POINTS, [], [point(101.0, 30.0, 40.0), point(102.0, 32.0, 44.0)])
+    plot.show(Course(POINTS, (), [point(101.0, 30.0, 40.0), point(102.0, 32.0, 44.0)]))
     data, _ = plot._repr_mimebundle_()
     assert "FM → MC ≤ 60 ms" in data["image/svg+xml"]
 

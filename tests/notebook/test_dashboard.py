@@ -43,7 +43,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     told_of: dict[str, list[Any]] = {"plan": [], "metrics": [], "points": []}
     monkeypatch.setattr(DagView, "show_plan", lambda _, plan: told_of["plan"].append(plan))
     monkeypatch.setattr(DagView, "show_metrics", lambda _, snapshot: told_of["metrics"].append(snapshot))
-    monkeypatch.setattr(LatencyPlot, "show", lambda _, points, marks, judged: told_of["points"].append((points, marks)))
+    monkeypatch.setattr(LatencyPlot, "show", lambda _, run: told_of["points"].append((run.points, run.marks)))
     return told_of
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,14 +18,14 @@ from fries_nb.notebook.editor import VERSIONS, FunctionEditor, _loader
 from fries_nb.notebook.form import EntryField
 from fries_nb.notebook.function_text import FunctionText
 from fries_nb.notebook.panels import RunMoment, TableView
-from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
+from fries_nb.notebook.plots import Course, LatencyPanel, LatencyPlot, marks_of, ticks_ms, window
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.report.latency import Scale, laid_out, latency_svg
 from fries_nb.report.markup import text_width
 from fries_nb.report.plan_section import Shown
-from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point
+from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, WaitingPoint
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +35,11 @@ MARKS = (PlotMark(110.0, "u1", "request", "FM by fries"), PlotMark(110.01, "u1",
 def points_of(count: int, since_s: float = 100.0) -> list[Point]:
     """So many points, four a second."""
     return [Point(since_s + index / 4, 5.0, 20.0 + index % 11, 4_000.0) for index in range(count)]
+
+
+def waiting_of(count: int) -> list[WaitingPoint]:
+    """So many, one a second."""
+    return [WaitingPoint(100.0 + second, 7) for second in range(count)]
 
 
 def snapshot(rate: float) -> MetricsSnapshot:
@@ -92,22 +97,58 @@ def test_pictures_go_along_for_viewers_without_a_kernel():
 
 
 @pytest.mark.parametrize("marks", [(), MARKS])
-def test_the_window_is_what_was_lately_and_the_last_change(marks: Sequence[PlotMark]):
-    """Of an hour three minutes, a few hundred points; or, coarser with age, all since the change that is told of."""
+def test_the_plot_has_the_whole_run_and_follows_its_end(marks: Sequence[PlotMark]):
+    """It shows three minutes or all since the last request; of an hour it has some hundred points, coarser with age."""
     plot = LatencyPlot()
-    plot.show(points_of(14_400), marks)
-    shown = plot.window["points"]
-    lately = [at for at in shown["at"] if at > 3_420]
-    assert 300 <= len(lately) <= 400
-    assert len(shown["at"]) - len(lately) <= 200
-    assert (shown["at"][0] < 60) == bool(marks)
-    assert len(plot.window["marks"]["at"]) == len(marks)
-    assert [words for shown in plot.window["labels"].values() for words in shown["words"]] == (
-        ["10 ms: FM by fries"] * len(LABEL_WIDTHS) * bool(marks)
-    )
-    start, end = plot.window["across"]["at"]
-    assert start < shown["at"][0] < shown["at"][-1] < end
-    assert {len(column) for column in shown.values()} == {len(shown["at"])}
+    plot.show(Course(points_of(14_400), marks, (), waiting_of(3_600)))
+    past, lately = plot.older["points"]["at"], plot.window["points"]["at"]
+    assert (300 <= len(lately) <= 400, len(past) <= 400) == (True, True)
+    assert past[0] == 0.0 < past[-1] < lately[0] <= 3_420 < lately[-1]
+    steps = [after - before for before, after in pairwise(past)]
+    assert all(step <= max(0.5, (3_600 - at) / 100) for step, at in zip(steps, past[1:], strict=True))
+    assert max(plot.older["points"]["p99"]) == 30.0
+    (start, end), (first, last) = plot.window["across"]["at"], plot.window["across"]["whole"]
+    assert (start < 60) == bool(marks)
+    assert first < 0 < lately[-1] < last == pytest.approx(end, abs=40)
+    assert len(plot.marks["lines"]["at"]) == len(marks)
+    for part in (plot.older, plot.window):
+        assert {len(column) for column in part["points"].values()} == {len(part["points"]["at"])}
+    assert [*plot.older["queues"]["queued"], *plot.window["queues"]["queued"]] == [7.0] * 3_600
+
+
+def test_what_an_update_sends_does_not_grow_with_the_run():
+    """Each sends the window; what is older every 20 seconds, and marks when there is another one."""
+    sent = list[str]()
+    plot, points, marks = LatencyPlot(), points_of(20_000), list(MARKS)
+    plot.observe(lambda change: sent.append(change["name"]), names=["older", "window", "marks"])
+    sizes = []
+    for count in range(4_000, 20_001, 20):  # every five seconds
+        plot.show(Course(points[:count], tuple(marks)))
+        sizes.append(len(json.dumps(plot.window)))
+    assert [sent.count(name) for name in ("window", "older", "marks")] == [801, 201, 1]
+    assert max(sizes[400:]) < 1.2 * max(sizes[:400])
+    plot.show(Course(points, (*marks, PlotMark(5_000.0, "u2", "request", "FM by fries"))))
+    assert sent.count("marks") == 2
+
+
+def test_the_axis_of_latency_fits_what_is_followed_and_the_whole():
+    """A peak of an hour ago does not flatten what is shown now; it has its place where the whole is shown."""
+    points = [Point(100.0, 5.0, 20_000.0, 4_000.0), *points_of(14_400, since_s=100.25)]
+    plot = LatencyPlot()
+    plot.show(Course(points))
+    ticks = plot.window["ticks"]
+    assert (ticks["at"][-1], ticks["whole"][-1]) == (50.0, 100_000.0)
+    plot.show(Course(points, MARKS))  # all is shown, since the request
+    assert plot.window["ticks"]["at"] == plot.window["ticks"]["whole"] == ticks["whole"]
+
+
+def test_old_checkpoints_have_no_lines_and_changes_keep_theirs():
+    """A run may take a checkpoint every second."""
+    checkpoints = [PlotMark(200.0 + second, f"c{second}", "checkpoint", "checkpoint") for second in range(1_000)]
+    shown = marks_of([*MARKS, *checkpoints], 100.0)
+    assert len(shown["lines"]["at"]) == 202
+    assert shown["lines"]["at"][:3] == [10.0, 10.01, 900.0]
+    assert [words for _, words, _, _ in shown["said"]] == ["FM by fries", "10 ms: FM by fries"]
 
 
 def test_a_time_without_output_is_a_gap_and_not_a_line():
@@ -116,7 +157,7 @@ def test_a_time_without_output_is_a_gap_and_not_a_line():
     for quarter in (*range(8), *range(40, 41), *range(80, 88)):
         for at_s, latency in ((quarter / 4 - 0.01, ()), (quarter / 4, ((4.0, 2),))):
             history.add(Report(WorkerId("out", 0), quarter, 0, latency=latency), 100.0 + at_s)
-    shown = window(history.points(), [], 100.0)["points"]
+    shown = window(Course(history.points()), 100.0)["points"]
     assert None not in shown["at"]
     assert [one for one, _ in groupby(value is None for value in shown["p99"])] == [False, True, False, True, False]
     assert {rate for rate, p50 in zip(shown["rate"], shown["p50"], strict=True) if p50 is None} == {0.0}
@@ -131,7 +172,7 @@ def test_a_time_without_output_is_a_gap_and_not_a_line():
     assert len(quiet.points()) <= 9
 
 
-@pytest.mark.parametrize("width", LABEL_WIDTHS)
+@pytest.mark.parametrize("width", [180, 270, 380, 760, 1_100])
 @pytest.mark.parametrize("at_s", [0.0, 20.0, 50.0, 99.0])
 @pytest.mark.parametrize("kind", ["done", "aborted"])
 def test_the_number_of_a_label_is_never_cut_and_stands_at_its_line(width: int, at_s: float, kind: MarkKind):
@@ -140,7 +181,7 @@ def test_the_number_of_a_label_is_never_cut_and_stands_at_its_line(width: int, a
     marks = [PlotMark(at_s, "u1", "request", label), PlotMark(at_s + 0.1698, "u1", kind, label)]
     marks += [PlotMark(100.0, "u2", "request", "x")]
     across = Scale.of_time(0.0, 100.0, 0.0, float(width))
-    said = laid_out(marks, 0.0, across, 3)[-1]
+    said = laid_out(marks, 0.0, across)[-1]
     assert said.at_s == at_s
     assert said.words.startswith("169.8 ms: " if kind == "done" else "169.8 ms, ")
     assert text_width(said.words, 11.5) <= (across.at(at_s) if said.ends else width - across.at(at_s))
@@ -150,9 +191,9 @@ def test_the_number_of_a_label_is_never_cut_and_stands_at_its_line(width: int, a
 def test_marks_with_and_without_points(count):
     """A mark is a line, and words that are not repeated for a quick change."""
     plot = LatencyPlot()
-    plot.show(points_of(count), MARKS)
-    assert len(plot.window["marks"]["at"]) == 2
-    assert plot.window["labels"]["380"]["words"] == ["10 ms: FM by fries"]
+    plot.show(Course(points_of(count), MARKS))
+    assert len(plot.marks["lines"]["at"]) == 2
+    assert [both for *_, both in plot.marks["said"]] == ["10 ms: FM by fries", ""]
     assert len(plot.window["points"]["at"]) == min(count, 400) or count > 400
     data, _ = plot._repr_mimebundle_()
     assert "10 ms: FM by fries" in data["image/svg+xml"]
@@ -171,14 +212,14 @@ def test_the_latency_axis_has_some_ticks_and_not_too_many(span: tuple[float, flo
 def test_time_goes_on_when_old_points_are_forgotten():
     """Seconds count from the first point that was ever shown."""
     plot = LatencyPlot()
-    plot.show(points_of(10), ())
-    plot.show(points_of(10, since_s=200.0), ())
+    plot.show(Course(points_of(10)))
+    plot.show(Course(points_of(10, since_s=200.0)))
     assert plot.window["points"]["at"][0] == 100.0
 
 
 def test_zero_latency_has_a_place_on_a_logarithmic_axis():
     """Nothing that a logarithm cannot take reaches the browser, and all of it is JSON."""
-    shown = window([Point(1.0, 0.0, 0.0, 0.0)], [], 1.0)
+    shown = window(Course([Point(1.0, 0.0, 0.0, 0.0)]), 1.0)
     assert shown["points"]["p50"] == [0.1]
     json.dumps(shown, allow_nan=False)
 
@@ -187,7 +228,8 @@ def test_zero_latency_has_a_place_on_a_logarithmic_axis():
 def test_a_point_too_narrow_to_be_seen_waits(before: int, over: bool, shown: int):
     """Of a long window a plotted point stands for two: one more is not sent alone, but two are, and so is the last."""
     panel, points = LatencyPanel(), points_of(before)
-    run = SimpleNamespace(state="running", history=SimpleNamespace(latency=points, marks=MARKS, constraints=()))
+    history = SimpleNamespace(latency=points, marks=MARKS, constraints=(), waiting=())
+    run = SimpleNamespace(state="running", history=history)
     panel.update(RunMoment(run))
     sent: list[object] = []
     panel.plot.observe(sent.append, names="window")
@@ -231,7 +273,7 @@ def test_several_threads_may_show():
 
     def show(points: list[Point]) -> None:
         for turn in range(20):
-            plot.show(points, MARKS)
+            plot.show(Course(points, MARKS))
             view.show_metrics(snapshot(float(turn)))
             view.show_plan(schedule("fries", FIGURE_8, ["FMX" if turn % 2 else "FMY"]))
 
@@ -240,7 +282,7 @@ def test_several_threads_may_show():
         thread.start()
     for thread in threads:
         thread.join()
-    assert plot.window in [window(points, MARKS, 100.0) for points in runs]
+    assert plot.window in [window(Course(points, MARKS), 100.0) for points in runs]
     assert view.state == {"J": "head mcs", "SP": "mcs", "FMX": "target mcs"}
 
 

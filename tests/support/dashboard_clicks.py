@@ -13,6 +13,13 @@ LOADED = """# loaded
 from fries_nb.telemetry.metrics import Latency, MetricsSnapshot, OperatorMetrics
 of = OperatorMetrics(100, 1_000.0, 50, 5_000, busy=0.9, blocked=0.1)
 StandIn.metrics = lambda self: MetricsSnapshot(dict.fromkeys(self.graph.by_name, of), Latency(9, 4.0, 9.0))
+from types import SimpleNamespace
+from fries_nb.telemetry.history import PlotMark, Point, WaitingPoint
+hour = [Point(100.0 + second, 4.0, 9.0, 1_000.0) for second in range(3_600)]
+marks = [PlotMark(at_s, f"u{at_s:.0f}", kind, "FM by fries") for since_s in (400.0, 3_650.0) for at_s, kind in
+         ((since_s, "request"), (since_s + 0.25, "done"))]
+told = {"latency": hour, "marks": marks, "waiting": [WaitingPoint(100.0 + second, 7) for second in range(3_600)]}
+StandIn.history = property(lambda self, of=StandIn.history.fget: SimpleNamespace(**vars(of(self)) | told))
 change = run.reconfigure({"FM": Score(), "MC": dict})
 """
 BROKEN = """# broken
@@ -43,6 +50,35 @@ def trouble(page: Page, view: Locator, pictures: Path) -> None:
     expect(view.get_by_role("alert").filter(has_text="No news from the kernel since")).to_be_visible()
     expect(view.get_by_text("fraud: running")).to_be_hidden()
     page.screenshot(path=pictures / "silent.png")
+
+
+# The range that the plot shows, and the words at its marks.
+SHOWN = """() => {
+  const models = (globalThis.Bokeh?.documents ?? []).flatMap(one => [...one._all_models.values()]);
+  const [across, labels] = ["across", "labels"].map(name => models.findLast(one => one.name === name));
+  return [across.start, across.end, labels.data.words];
+}"""
+
+
+def the_whole_run_and_back(page: Page, view: Locator) -> None:
+    """The plot shows the end of the run; its reader sees the beginning, selects a part of it, and goes back."""
+
+    def sees(condition: str) -> None:
+        page.wait_for_function(f"() => {{ const [start, end, words] = ({SHOWN})(); return {condition}; }}")
+
+    sees("start > 3_300 && end > 3_599 && words.length === 1")
+    view.get_by_role("button", name="Whole run").click()
+    sees("start < 0 && end > 3_599 && words.length === 2 && words[1] === '250 ms: FM by fries'")
+    plot = view.locator(".fries-latency")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box
+    for part, act in ((0.3, page.mouse.down), (0.5, page.mouse.up)):
+        page.mouse.move(box["x"] + part * box["width"], box["y"] + 0.4 * box["height"], steps=3)
+        act()
+    sees("start > 0 && end < 3_000 && end - start < 2_000")
+    view.get_by_role("button", name="Follow").click()
+    sees("start > 3_300 && end > 3_599")
 
 
 def sizes_of_the_picture(page: Page, view: Locator) -> None:

@@ -30,7 +30,7 @@ from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter, check_updates
-from fries_nb.errors import RunError, TraceError, see
+from fries_nb.errors import PlanError, RunError, TraceError, see
 from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.difference import Difference
@@ -47,7 +47,7 @@ from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_requeues import Requeue
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
+from fries_nb.telemetry.history import PlotMark, Point, QueuePoint, WaitingPoint
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, PlacedWorker, Recorded, placed_workers
 from fries_nb.telemetry.run_states import ConstraintStates, Explanation, source_states
 from fries_nb.telemetry.telemetry import RecoveryTime
@@ -156,6 +156,7 @@ class StandIn:
         self.tried: list[tuple[Any, int]] = []
         self.no_examples = ""
         self.cancelled: list[str] = []
+        self.rates: dict[str, float] = {}
         self.scratch = ""
         self.host_processes: dict[int, int] = {}
         self.lines: tuple[Line, ...] = ()
@@ -186,7 +187,13 @@ class StandIn:
 
     def explain(self) -> Explanation:
         """By what was reported."""
-        return Explanation(source_states(self.graph, self.reported.reports, over=False))
+        return Explanation(source_states(self.graph, self.reported.reports, False, self.rates))
+
+    def set_rate(self, source: str, rate: float) -> None:
+        """Refuses what a run refuses."""
+        if rate < 0:
+            raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
+        self.rates[source] = rate
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""
@@ -337,6 +344,7 @@ class StandIn:
             latency=Recorded.of(Point, points),
             marks=(PlotMark(100.1, "u1", "request", "FM by fries"),),
             queues=Recorded.of(QueuePoint, ()),
+            waiting=(WaitingPoint(100.0, 5), WaitingPoint(100.25, 7)),
             constraints=self.judged.points(),
             buffers=self.judged.sizes(),
             chains=self.rechained,

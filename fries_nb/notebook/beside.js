@@ -1,6 +1,6 @@
 // Tells the kernel whether this page has room beside the notebook, and says in the cell where the live view is.
 const ROOM_PX = 1000;
-const TELL_MS = 500;
+const LOOK_MS = 500;
 const PANELS = "@jupyter-widgets/jupyterlab-sidecar";
 
 // Only JupyterLab's page can be divided, unless it shows one document at a time; and only with the extension that does
@@ -35,43 +35,26 @@ function keptInSight(el) {
     status.textContent = view()?.querySelector(".fries-status")?.textContent ?? "";
     change.textContent = view()?.querySelector(".fries-last-change [role=status]")?.textContent ?? "";
   };
-  let telling, watched;
+  let watched, isAway = false;
   const seen = new IntersectionObserver((entries) => {
-    clearInterval(telling);
-    strip.remove();
-    const isFolded = el.isConnected && !watched.checkVisibility();
-    if (entries.at(-1).isIntersecting || isFolded) return;
-    tell();
-    telling = setInterval(tell, TELL_MS);
-    document.body.append(strip);
+    const isFolded = el.isConnected && !watched?.checkVisibility();
+    isAway = !entries.at(-1).isIntersecting && !isFolded;
   });
-  const end = () => {
-    seen.disconnect();
-    clearInterval(telling);
-    strip.remove();
-    watched = undefined;
-  };
-  const follow = () => {
-    if (view() === watched) return;
-    end();
-    watched = view();
-    if (watched) seen.observe(watched);
-  };
-  const children = new MutationObserver(follow); // the view is put in after this line, and taken out when it moves
-  let frame;
-  const begin = () => {
-    if (!el.parentElement) {
-      frame = requestAnimationFrame(begin); // Jupyter puts the line into the page some time after it was rendered
-      return;
+  // Jupyter puts the view into the page some time after this line, and takes it out when it moves.
+  const look = () => {
+    if (view() !== watched) {
+      seen.disconnect();
+      [watched, isAway] = [view(), false];
+      if (watched) seen.observe(watched);
     }
-    children.observe(el.parentElement, { childList: true });
-    follow();
+    if (isAway) tell();
+    if (isAway !== strip.isConnected) isAway ? document.body.append(strip) : strip.remove();
   };
-  begin();
+  const looking = setInterval(look, LOOK_MS);
   return () => {
-    cancelAnimationFrame(frame);
-    children.disconnect();
-    end();
+    clearInterval(looking);
+    seen.disconnect();
+    strip.remove();
   };
 }
 

@@ -27,6 +27,7 @@ import traitlets
 
 from fries_nb.notebook.change_line import ChangeLine
 from fries_nb.notebook.change_panel import ChangePanel
+from fries_nb.notebook.difference_panel import DifferenceBar
 from fries_nb.notebook.drawer import FUNCTION, ROWS, STATE, Drawer, hosts_line
 from fries_nb.notebook.form import ChangeForm, FunctionSource
 from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
@@ -125,7 +126,7 @@ SELDOM_S = 1.0
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``hosts_line``, ``source`` and
+    Its widgets are ``status``, ``stop``, ``last_change``, ``difference``, ``dag``, ``latency``, ``hosts_line``, ``source`` and
     ``drawer``. In the drawer are ``proposals`` and ``host_proposal`` and, in ``tabs``, ``form``, ``rows``, ``states``,
     ``changes``, ``constraints`` and the page of details: ``operators``, ``hosts``, ``host_loads``, ``progress`` and
     ``save``.
@@ -155,7 +156,7 @@ class RunView(ipywidgets.VBox):
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
         self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)
         self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
-        self.last_change = ChangeLine(run, source.has)
+        self.last_change, self.difference = ChangeLine(run, source.has), DifferenceBar(pictures)
         self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
         self.hosts_line, self.source = ipywidgets.HTML(), SourcePanel(run, source.reads_only)
@@ -167,12 +168,14 @@ class RunView(ipywidgets.VBox):
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 240px")
         line = PanelFrame("The last change", self.last_change, self.last_change.update)
+        difference = PanelFrame("The difference", self.difference, self.difference.update)
         hosts = PanelFrame("The load of hosts", self.hosts_line, self._tell_hosts)
         of_source = PanelFrame("The source", self.source, self.source.update)
-        self._shown = (kept, bar, line, dag, plot, hosts, of_source, *offers)  # kept before a view shows the end
+        # kept is there before a view shows the end, and the picture of now before a difference to it
+        self._shown = (kept, bar, line, dag, difference, plot, hosts, of_source, *offers)
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
-        super().__init__([bar, line, side_by_side, hosts, of_source, self.changes.bar, self.drawer, kept])
+        super().__init__([bar, line, difference, side_by_side, hosts, of_source, self.changes.bar, self.drawer, kept])
         self._begin()
 
     def _begin(self) -> None:

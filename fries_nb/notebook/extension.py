@@ -48,6 +48,7 @@ from fries_nb.run import Run
 if TYPE_CHECKING:
     from fries_nb.notebook.beside import Panels, ViewPlace
     from fries_nb.notebook.dashboard import RunView
+    from fries_nb.notebook.difference_panel import DifferencePanel
 
 
 def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -118,7 +119,7 @@ def load(shell: InteractiveShell) -> None:
     known, notes = Registry(shell.user_ns), Notes()
     display = RunDisplay(shell, lambda: doing.refresh, lambda: doing.beside)
     try:
-        doing = FriesMagics(shell, known, notes, display.open)
+        doing = FriesMagics(shell, known, notes, display.open, display.offer)
     except TraitError as error:  # in the user's ipython_config.py, or by an earlier %config
         raise UsageError(f"fries_nb cannot be loaded: {error}; %config changes it for this session") from error
     questions = FriesQuestions(shell, known, notes, doing)
@@ -203,6 +204,7 @@ class RunDisplay:
         self._is_beside = is_beside
         self._views: dict[Run, RunView] = {}
         self._outputs: dict[Run, list[CellOutput]] = {}
+        self._differences: dict[Run, DifferencePanel] = {}  # the last one of each run
         self._panels: Panels | None = None  # of this kernel, once a run is shown
         self._opened: tuple[Run, int] | None = None  # the run that was opened last, and the number of that cell
 
@@ -211,6 +213,12 @@ class RunDisplay:
         if self._is_beside() and getattr(self._shell, "kernel", None) is not None:
             self._publish(run, None)
             self._opened = run, self._shell.execution_count
+
+    def offer(self, panel: DifferencePanel) -> None:
+        """Show a difference in the live view of its run, now or as soon as there is one."""
+        self._differences[panel.run] = panel
+        if (view := self._views.get(panel.run)) is not None:
+            view.difference.offer(panel)
 
     def show(self, run: Run, offer: Offer | None = None) -> None:
         """Publish the picture and the live view in the cell that is being executed; needs a kernel.
@@ -245,6 +253,8 @@ class RunDisplay:
         view = self._views.get(run)
         if view is None or not view.is_open:
             view = self._views[run] = self._new_view(run, None)
+            if run in self._differences:
+                view.difference.offer(self._differences[run])
         return view
 
     def _new_view(self, run: Run, offer: Offer | None) -> RunView:

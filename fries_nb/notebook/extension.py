@@ -31,8 +31,8 @@ from fries_nb.dataflow.constraints import OnViolation
 from fries_nb.dataflow.updates import Lighter
 from fries_nb.displays import show_with
 from fries_nb.errors import RunError
-from fries_nb.notebook.cells import CellOutput
-from fries_nb.notebook.form import Offer, functions_for
+from fries_nb.notebook.cells import CellOutput, DeclaringCell
+from fries_nb.notebook.form import Offer, TypedFunctions, functions_for
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.options import options, shortened
@@ -117,7 +117,7 @@ PREFIX = "fries_"
 def load(shell: InteractiveShell) -> None:
     """Register the magics and their completion."""
     known, notes = Registry(shell.user_ns), Notes()
-    display = RunDisplay(shell, lambda: doing.refresh, lambda: doing.beside)
+    display = RunDisplay(shell, known.cell, lambda: doing.refresh, lambda: doing.beside)
     try:
         doing = FriesMagics(shell, known, notes, display.open, display.offer)
     except TraitError as error:  # in the user's ipython_config.py, or by an earlier %config
@@ -197,9 +197,11 @@ class RunDisplay:
     """
 
     def __init__(
-        self, shell: InteractiveShell, period_s: Callable[[], float], is_beside: Callable[[], bool] = lambda: False
-    ) -> None:
+        self, shell: InteractiveShell, cell_of: Callable[[str], DeclaringCell | None], period_s: Callable[[], float],
+        is_beside: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self._shell = shell
+        self._cell_of = cell_of
         self._period_s = period_s
         self._is_beside = is_beside
         self._views: dict[Run, RunView] = {}
@@ -261,7 +263,10 @@ class RunDisplay:
         from fries_nb.notebook.dashboard import RunView
 
         source = functions_for(run.graph, self._shell.user_ns, offer, self._shell.set_next_input)
-        return RunView(run, source, self._renew, self._period_s)
+        view = RunView(run, source, self._renew, self._period_s)
+        if isinstance(source, TypedFunctions):
+            view.menu.write_into(self._cell_of, self._shell.set_next_input)
+        return view
 
     def _placed(self, view: RunView, name: str) -> ViewPlace:
         """The view beside the notebook, if the page has room."""

@@ -36,6 +36,7 @@ from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import (
     DEFAULT_S,
     CellEcho,
+    DeclaringCell,
     GuardNotice,
     assigned,
     declare,
@@ -149,13 +150,14 @@ class FriesMagics(RunMagics):
         names = self.shell.user_ns
         with undone_on_error(names, "flow"):
             flow = declare(self.shell, cell, args.name)
+            declaring = DeclaringCell.of(flow, cell.rstrip(), names)
             live = [] if args.replace else self._known.live(flow.name)
             found = live[-1].diff(flow) if live else None
             applied = self._apply(live[-1], flow, found, args.drop or ()) if args.apply and found else None
         instead = f"%%fries_dataflow {quoted(flow.name)} --replace"
         replaced = self._make_way(flow.name, args.replace, instead) if found is None else ""
         names["flow"] = flow
-        self._known.keep_flow(flow)
+        self._known.keep_flow(declaring)
         if found is None or applied is not None:
             return applied or summaries.of_definition(flow.graph(), replaced)
         return self._shown(live[-1], flow, found)

@@ -30,6 +30,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import fries_nb
 from fries_nb.changes.change import Change
 from fries_nb.dataflow.graph import check_runnable
+from fries_nb.dataflow.streams import Stream
 from fries_nb.errors import FriesError, close_match
 from fries_nb.notebook.options import marked
 from fries_nb.run import Dataflow, Run
@@ -63,6 +64,31 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
         raise UsageError(f"the cell is headed {name!r}, and the dataflow in it is named {flow.name!r}; name both alike")
     check_runnable(flow.graph())
     return flow
+
+
+@dataclass(frozen=True)
+class DeclaringCell:
+    """A cell that has declared a dataflow, whose streams and itself it calls by some names at its end.
+
+    Attributes:
+        flow: the dataflow.
+        text: the body of the cell.
+        flow_name: the variable that holds the dataflow.
+        variables: stream to a variable that holds it, for those that have one: the same object, not a name.
+    """
+
+    flow: Dataflow
+    text: str
+    flow_name: str
+    variables: Mapping[Stream, str]
+
+    @staticmethod
+    def of(flow: Dataflow, text: str, names: Mapping[str, Any]) -> DeclaringCell:
+        """Of the body that was just executed in a namespace."""
+        held = {name: value for name, value in names.items() if not name.startswith("_")}
+        # The dataflow is new, so what holds a stream of it was assigned by the cell.
+        variables = {value: name for name, value in held.items() if isinstance(value, Stream) and value.flow is flow}
+        return DeclaringCell(flow, text, next(name for name, value in held.items() if value is flow), variables)
 
 
 def assigned(shell: InteractiveShell, body: str, operators: Collection[str]) -> dict[str, Any]:

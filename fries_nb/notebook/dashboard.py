@@ -25,8 +25,10 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from fries_nb.notebook.canvas_menu import CanvasMenu
 from fries_nb.notebook.change_line import ChangeLine
 from fries_nb.notebook.change_panel import ChangePanel
+from fries_nb.notebook.difference_panel import DifferenceBar
 from fries_nb.notebook.drawer import FUNCTION, ROWS, STATE, Drawer, hosts_line
 from fries_nb.notebook.form import ChangeForm, FunctionSource
 from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
@@ -125,10 +127,10 @@ SELDOM_S = 1.0
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``hosts_line``, ``source`` and
-    ``drawer``. In the drawer are ``proposals`` and ``host_proposal`` and, in ``tabs``, ``form``, ``rows``, ``states``,
-    ``changes``, ``constraints`` and the page of details: ``operators``, ``hosts``, ``host_loads``, ``progress`` and
-    ``save``.
+    Its widgets are ``status``, ``stop``, ``last_change``, ``difference``, ``menu``, ``dag``, ``latency``,
+    ``hosts_line``, ``source`` and ``drawer``. In the drawer are ``proposals`` and ``host_proposal`` and, in ``tabs``,
+    ``form``, ``rows``, ``states``, ``changes``, ``constraints`` and the page of details: ``operators``, ``hosts``,
+    ``host_loads``, ``progress`` and ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
@@ -144,35 +146,35 @@ class RunView(ipywidgets.VBox):
     ) -> None:
         self._run, self._renew, self._period_s = run, renew, period_s
         self._closed, self._looks = threading.Event(), LookThread()
-        self._ended, self._due_s = 0, 0.0
-        self._moment = RunMoment(run)
+        self._ended, self._due_s, self._moment = 0, 0.0, RunMoment(run)
         self._bar = StatusBar(run, period_s, stops=not source.reads_only)
         self.status, self.stop = self._bar.status, self._bar.stop
-        pictures, plots = DagPanel(run), LatencyPanel()
-        self.dag, self.latency = pictures.view, plots.plot
-        self.form = ChangeForm(run, source, pictures.show_plan)
+        self._pictures, plots = DagPanel(run), LatencyPanel()
+        self.dag, self.latency, self.menu = self._pictures.view, plots.plot, CanvasMenu(run)
+        self.form = ChangeForm(run, source, self._pictures.show_plan)
         self.dag.observe(lambda change: self._choose(change["new"]), names="selected")
-        self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
+        self.proposals, self.host_proposal = ProposalList(self._pictures.show_plan), HostProposalRow(run)
         self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)
-        self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
-        self.last_change = ChangeLine(run, source.has)
+        self.operators, self.changes = OperatorPanel(), ChangePanel(run, self._pictures, source.has)
+        self.last_change, self.difference = ChangeLine(run, source.has), DifferenceBar(self._pictures)
         self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
-        self.hosts, self.host_loads = HostPanel(), HostLoadTable()
-        self.hosts_line, self.source = ipywidgets.HTML(), SourcePanel(run, source.reads_only)
+        self.hosts, self.host_loads, self.hosts_line = HostPanel(), HostLoadTable(), ipywidgets.HTML()
+        self.source = SourcePanel(run, source.reads_only)
         offers = [] if source.reads_only else self._offers()
         self.drawer = Drawer(self._in_tabs(source.shows_values), offers)
         self.tabs = self.drawer.tabs
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
-        dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
+        dag = PanelFrame("The dataflow", ipywidgets.VBox([self.menu, self.dag]), self._draw, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 240px")
         line = PanelFrame("The last change", self.last_change, self.last_change.update)
+        difference = PanelFrame("The difference", self.difference, self.difference.update)
         hosts = PanelFrame("The load of hosts", self.hosts_line, self._tell_hosts)
         of_source = PanelFrame("The source", self.source, self.source.update)
-        self._shown = (kept, bar, line, dag, plot, hosts, of_source, *offers)  # kept before a view shows the end
-        # On narrow pages the plot is on top.
-        side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
-        super().__init__([bar, line, side_by_side, hosts, of_source, self.changes.bar, self.drawer, kept])
+        # kept is there before a view shows the end, and the picture of now before a difference to it
+        self._shown = (kept, bar, line, dag, difference, plot, hosts, of_source, *offers)
+        side_by_side = _side_by_side(dag, plot)
+        super().__init__([bar, line, difference, side_by_side, hosts, of_source, self.changes.bar, self.drawer, kept])
         self._begin()
 
     def _begin(self) -> None:
@@ -207,8 +209,12 @@ class RunView(ipywidgets.VBox):
         }
 
     def _choose(self, operators: Sequence[str]) -> None:
-        for panel in (self.form, self.rows, self.states, self.source, self.drawer):
+        for panel in (self.form, self.rows, self.states, self.source, self.drawer, self.menu):
             panel.choose(operators)
+
+    def _draw(self, moment: RunMoment) -> None:
+        self._pictures.update(moment)
+        self.menu.update(moment)
 
     def _tell_hosts(self, moment: RunMoment) -> None:
         self.hosts_line.value = html.escape(hosts_line(moment.host_loads))
@@ -266,6 +272,11 @@ class RunView(ipywidgets.VBox):
         if moment.over or ended > self._ended:
             self._ended = ended
             self._renew(self._run)
+
+
+def _side_by_side(dag: PanelFrame, plot: PanelFrame) -> ipywidgets.HBox:
+    """The picture and the plot; on narrow pages the plot is on top."""
+    return ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
 
 
 def pause_s(period_s: float, took_s: float) -> float:

@@ -1,23 +1,8 @@
-// The editor of a function. CodeMirror comes from this package through the kernel, never from a network.
+// The editor of a function.
 //
 // What is typed is sent with each key, in order with the clicks that follow: the states of a model that ipywidgets
 // sends are held back while the kernel is at work on the one before, and a click overtakes them. The kernel may put
 // another text in its place, `given`, with a number that grows; what was typed into an earlier one has its number.
-async function codeMirrorOf(model) {
-  const loading = (globalThis.__friesCodeMirror ??= {}); // of each version, since kernels may have several
-  const wanted = model.get("version");
-  loading[wanted] ??= (async () => {
-    const loader = await model.widget_manager.get_model(model.get("loader"));
-    const address = URL.createObjectURL(new Blob([loader.get("code")], { type: "text/javascript" }));
-    return import(address).finally(() => URL.revokeObjectURL(address));
-  })();
-  try {
-    return await loading[wanted];
-  } catch (error) {
-    delete loading[wanted]; // the next view tries anew
-    throw error;
-  }
-}
 
 // JupyterLab's own colours of code, which follow its theme; where there are none, those of the style sheet.
 function highlighting({ HighlightStyle, syntaxHighlighting, tags }) {
@@ -57,20 +42,6 @@ function diagnostics(doc, marks) {
     const at = from + Math.min(Math.max(column, text.length - text.trimStart().length), Math.max(0, text.length - 1));
     return { from: at, to, severity: "error", message: words };
   });
-}
-
-// Puts a text of a cell in place of the former one, if just one cell in the page has that.
-function putIntoCell({ EditorView }, { former, new: text }) {
-  const found = [...document.querySelectorAll(".jp-CodeCell .jp-InputArea .cm-editor")].flatMap((one) => {
-    const view = EditorView.findFromDOM(one);
-    const at = view?.state.doc.toString().indexOf(former) ?? -1;
-    return at < 0 ? [] : [{ view, at }];
-  });
-  if (found.length !== 1) return false;
-  const [{ view, at }] = found;
-  view.dispatch({ changes: { from: at, to: at + former.length, insert: text } });
-  view.dom.scrollIntoView({ block: "nearest" });
-  return true;
 }
 
 async function render({ model, el }) {

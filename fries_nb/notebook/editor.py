@@ -51,7 +51,18 @@ def _loader() -> _CodeMirror:
         return _loaders[0]
 
 
-class FunctionEditor(anywidget.AnyWidget):
+class CellWriter(anywidget.AnyWidget):
+    """A widget whose script has CodeMirror, and changes texts of cells in the page."""
+
+    shared = (_HERE / "cell_text.js").read_text("utf8")
+    loader = traitlets.Unicode().tag(sync=True)
+    version = traitlets.Unicode(VERSIONS).tag(sync=True)
+
+    def __init__(self, **state: Any) -> None:
+        super().__init__(loader=_loader().model_id, **state)
+
+
+class FunctionEditor(CellWriter):
     """An editor of several lines; ``value`` is the text in it.
 
     Ctrl+Enter (or Cmd) sends the message ``{"event": "submit"}``. ``marks`` has the errors, each with its ``line``
@@ -64,7 +75,7 @@ class FunctionEditor(anywidget.AnyWidget):
         put_next: puts a text into a new cell.
     """
 
-    _esm = (_HERE / "editor.js").read_text("utf8")
+    _esm = CellWriter.shared + (_HERE / "editor.js").read_text("utf8")
     _css = (_HERE / "editor.css").read_text("utf8")
     description = traitlets.Unicode().tag(sync=True)
     placeholder = traitlets.Unicode().tag(sync=True)
@@ -77,8 +88,6 @@ class FunctionEditor(anywidget.AnyWidget):
     actions: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     cell: traitlets.Dict[str, str] = traitlets.Dict().tag(sync=True)  # the text of a cell, and that for its place
     read_only = traitlets.Bool().tag(sync=True)
-    loader = traitlets.Unicode().tag(sync=True)
-    version = traitlets.Unicode(VERSIONS).tag(sync=True)
 
     def __init__(
         self, operator: str, running: FunctionText, names: Callable[[], Sequence[str]] = tuple, placeholder: str = "",
@@ -91,7 +100,6 @@ class FunctionEditor(anywidget.AnyWidget):
             value=running.text,
             given={"text": running.text, "number": 0},
             note=running.note,
-            loader=_loader().model_id,
         )
         self.observe(lambda _: self._offer(), names="value")
         self.on_msg(self._receive)

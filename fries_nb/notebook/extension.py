@@ -31,8 +31,8 @@ from fries_nb.dataflow.constraints import OnViolation
 from fries_nb.dataflow.updates import Lighter
 from fries_nb.displays import show_with
 from fries_nb.errors import RunError
-from fries_nb.notebook.cells import CellOutput
-from fries_nb.notebook.form import Offer, functions_for
+from fries_nb.notebook.cells import CellOutput, DeclaringCell
+from fries_nb.notebook.form import Offer, TypedFunctions, functions_for
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.options import options, shortened
@@ -48,6 +48,7 @@ from fries_nb.run import Run
 if TYPE_CHECKING:
     from fries_nb.notebook.beside import Panels, ViewPlace
     from fries_nb.notebook.dashboard import RunView
+    from fries_nb.notebook.difference_panel import DifferencePanel
 
 
 def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -116,9 +117,9 @@ PREFIX = "fries_"
 def load(shell: InteractiveShell) -> None:
     """Register the magics and their completion."""
     known, notes = Registry(shell.user_ns), Notes()
-    display = RunDisplay(shell, lambda: doing.refresh, lambda: doing.beside)
+    display = RunDisplay(shell, known.cell, lambda: doing.refresh, lambda: doing.beside)
     try:
-        doing = FriesMagics(shell, known, notes, display.open)
+        doing = FriesMagics(shell, known, notes, display.open, display.offer)
     except TraitError as error:  # in the user's ipython_config.py, or by an earlier %config
         raise UsageError(f"fries_nb cannot be loaded: {error}; %config changes it for this session") from error
     questions = FriesQuestions(shell, known, notes, doing)
@@ -196,13 +197,16 @@ class RunDisplay:
     """
 
     def __init__(
-        self, shell: InteractiveShell, period_s: Callable[[], float], is_beside: Callable[[], bool] = lambda: False
-    ) -> None:
+        self, shell: InteractiveShell, cell_of: Callable[[str], DeclaringCell | None], period_s: Callable[[], float],
+        is_beside: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self._shell = shell
+        self._cell_of = cell_of
         self._period_s = period_s
         self._is_beside = is_beside
         self._views: dict[Run, RunView] = {}
         self._outputs: dict[Run, list[CellOutput]] = {}
+        self._differences: dict[Run, DifferencePanel] = {}  # the last one of each run
         self._panels: Panels | None = None  # of this kernel, once a run is shown
         self._opened: tuple[Run, int] | None = None  # the run that was opened last, and the number of that cell
 
@@ -211,6 +215,12 @@ class RunDisplay:
         if self._is_beside() and getattr(self._shell, "kernel", None) is not None:
             self._publish(run, None)
             self._opened = run, self._shell.execution_count
+
+    def offer(self, panel: DifferencePanel) -> None:
+        """Show a difference in the live view of its run, now or as soon as there is one."""
+        self._differences[panel.run] = panel
+        if (view := self._views.get(panel.run)) is not None:
+            view.difference.offer(panel)
 
     def show(self, run: Run, offer: Offer | None = None) -> None:
         """Publish the picture and the live view in the cell that is being executed; needs a kernel.
@@ -245,13 +255,18 @@ class RunDisplay:
         view = self._views.get(run)
         if view is None or not view.is_open:
             view = self._views[run] = self._new_view(run, None)
+            if run in self._differences:
+                view.difference.offer(self._differences[run])
         return view
 
     def _new_view(self, run: Run, offer: Offer | None) -> RunView:
         from fries_nb.notebook.dashboard import RunView
 
         source = functions_for(run.graph, self._shell.user_ns, offer, self._shell.set_next_input)
-        return RunView(run, source, self._renew, self._period_s)
+        view = RunView(run, source, self._renew, self._period_s)
+        if isinstance(source, TypedFunctions):
+            view.menu.write_into(self._cell_of, self._shell.set_next_input)
+        return view
 
     def _placed(self, view: RunView, name: str) -> ViewPlace:
         """The view beside the notebook, if the page has room."""

@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics
 
 from fries_nb.errors import RunError, unknown
+from fries_nb.notebook.cells import DeclaringCell
 from fries_nb.notebook.options import shortened
 from fries_nb.run import Dataflow, Run
 from fries_nb.spark import session
@@ -95,13 +96,19 @@ class Registry:
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
         self._flows: dict[str, Dataflow] = {}
+        self._cells: dict[str, DeclaringCell] = {}
         self._runs: dict[str, Run] = {}
         self._starts: dict[str, Start] = {}
         self._newest = ""  # the flow that was started last
 
-    def keep_flow(self, flow: Dataflow) -> None:
-        """Register a dataflow; it replaces an earlier one of the same name."""
-        self._flows[flow.name] = flow
+    def keep_flow(self, cell: DeclaringCell) -> None:
+        """Register what a cell has declared; it replaces an earlier dataflow of the same name."""
+        self._flows[cell.flow.name] = cell.flow
+        self._cells[cell.flow.name] = cell
+
+    def cell(self, name: str) -> DeclaringCell | None:
+        """The cell that has declared a dataflow last; ``None`` if another kind of cell has."""
+        return self._cells.get(name)
 
     def keep_run(self, run: Run) -> None:
         """Register a run; it replaces an earlier run of the same dataflow."""

@@ -36,6 +36,7 @@ from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import (
     DEFAULT_S,
     CellEcho,
+    DeclaringCell,
     GuardNotice,
     assigned,
     declare,
@@ -99,10 +100,11 @@ class FriesMagics(RunMagics):
     )
 
     def __init__(
-        self, shell: InteractiveShell, known: Registry, notes: Notes, show: Callable[[Run], None]
-    ) -> None:
+        self, shell: InteractiveShell, known: Registry, notes: Notes, show: Callable[[Run], None],
+        offer: Callable[[DifferencePanel], None],
+    ) -> None:  # fmt: skip
         super().__init__(shell, known)
-        self._notes, self._show = notes, show
+        self._notes, self._show, self._offer = notes, show, offer
 
     @validate("hosts", "workers", "lines", "refresh", "guard")
     def _valid_number(self, proposal: Any) -> Any:
@@ -137,8 +139,8 @@ class FriesMagics(RunMagics):
         dataflow, and ``%fries_run fraud`` finds it by its name.
 
         A cell that is run again while the dataflow runs shows how it differs from the run, which goes on as it is: the
-        button ``Apply``, or ``%fries_apply``, makes it what the cell says. With ``--apply`` it becomes that at once. A
-        cell that raises an error changes nothing.
+        button ``Apply``, there or in the live view, or ``%fries_apply``, makes it what the cell says. With ``--apply``
+        it becomes that at once. A cell that raises an error changes nothing.
         """
         args = arguments(self.fries_dataflow, line)
         if args.drop and not args.apply:
@@ -148,13 +150,14 @@ class FriesMagics(RunMagics):
         names = self.shell.user_ns
         with undone_on_error(names, "flow"):
             flow = declare(self.shell, cell, args.name)
+            declaring = DeclaringCell.of(flow, cell.rstrip(), names)
             live = [] if args.replace else self._known.live(flow.name)
             found = live[-1].diff(flow) if live else None
             applied = self._apply(live[-1], flow, found, args.drop or ()) if args.apply and found else None
         instead = f"%%fries_dataflow {quoted(flow.name)} --replace"
         replaced = self._make_way(flow.name, args.replace, instead) if found is None else ""
         names["flow"] = flow
-        self._known.keep_flow(flow)
+        self._known.keep_flow(declaring)
         if found is None or applied is not None:
             return applied or summaries.of_definition(flow.graph(), replaced)
         return self._shown(live[-1], flow, found)
@@ -167,12 +170,13 @@ class FriesMagics(RunMagics):
         return replace(summary, text=f"{found.summary}\n{summary.text}")
 
     def _shown(self, run: Run, flow: Dataflow, found: PlannedDifference) -> Summary | None:
-        """A difference; for a user at a kernel with the button that applies it."""
+        """A difference; for a user at a kernel with the button that applies it, in the live view as well."""
         summary = of_difference(found)
         if not found or found.refused or not has_user(self.shell):
             return summary
         panel = DifferencePanel(self.shell, run, flow, found, self._is_current, lambda: self.guard)
         show_with_button(self.shell, summary, panel)
+        self._offer(panel)
         return None
 
     def _is_current(self, flow: Dataflow) -> bool:

@@ -47,10 +47,12 @@ import traitlets
 from fries_nb.changes.change import Change
 from fries_nb.changes.function_versions import RunningFunction
 from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import exception_text
 from fries_nb.notebook.known import OVER
 from fries_nb.notebook.static_pictures import last_change, run_svg
 from fries_nb.notebook.widgets import DagView, words_html
+from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.dag import dag_svg
@@ -58,7 +60,7 @@ from fries_nb.report.host_rows import frontier_row, progress_svgs
 from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.layout import shortened
 from fries_nb.report.markup import stacked
-from fries_nb.report.plan_section import Shown, plan_svg
+from fries_nb.report.plan_section import Shown, plan_svg, united
 from fries_nb.run import Run
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, OperatorMetrics, PlacedWorker
@@ -301,15 +303,18 @@ class DagPanel:
         self._graph = run.graph
         self.view = DagView(run.graph)
         self._last: tuple[int, str] = (0, "")
-        self._drawn: Shown | None = None  # of the last change; not if a plan or a replay is shown in its place
+        self._drawn: Shown | None = None  # what is shown unless a plan or a replay is
+        self._difference: Difference | None = None  # which is that, and otherwise the last change
+        self._both: Graph | None = None  # in which a difference of the shape is drawn
         self._measured: MetricsSnapshot | None = None
         self._running: tuple[Mapping[str, RunningFunction], Sequence[ChainedOperators]] = ({}, ())
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run, and the last change since it was requested."""
         if (graph := moment.run.graph) is not self._graph:
-            self.view.redraw(graph)
-            self._graph, self._measured, self._drawn, self._last, self._running = graph, None, None, (0, ""), ({}, ())
+            self._difference = self._both = None
+            self._redraw(graph)
+            self._graph, self._last = graph, (0, "")
         if moment.flowing is not self._measured:
             self.view.show_metrics(moment.flowing)
             self._measured = moment.flowing
@@ -326,13 +331,33 @@ class DagPanel:
             if is_new or self.view.shown is self._drawn:
                 self.show_plan(None)
 
+    def _redraw(self, graph: Graph, drawn: Graph | None = None) -> None:
+        self.view.redraw(graph, drawn)
+        self._measured, self._drawn, self._running = None, None, ({}, ())
+
+    def show_difference(self, difference: Difference | None) -> None:
+        """Draw what would be added, removed and changed in place of the last change; nothing of it with ``None``."""
+        is_seen = self.view.shown is self._drawn or self._both is not None
+        self._difference, both = None, None
+        if difference is not None and difference.before is self._graph:
+            self._difference, both = difference, united(difference) if difference.has_new_shape else None
+        if both is not self._both:
+            self._both = both
+            self._redraw(self._graph, both)
+        if is_seen or difference is not None:
+            self.show_plan(None)
+
     def show_plan(self, plan: Plan | None) -> None:
-        """Draw a plan that the user requested; with ``None`` the last change, if there is one that had an effect."""
-        if plan is None:
-            self._drawn = last_change(self._run)
+        """Draw a plan that the user requested; with ``None`` the difference, or else the last change in effect."""
+        if plan is not None:
+            self.view.show_plan(plan)
+        elif self._difference is not None:
+            # Where operators change places there is no picture of both: that of now has what belongs to it.
+            self._drawn = Shown.of_difference(self._difference).within(self._both or self._graph)
             self.view.show(self._drawn)
         else:
-            self.view.show_plan(plan)
+            self._drawn = last_change(self._run)
+            self.view.show(self._drawn)
 
 
 def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:

@@ -67,7 +67,7 @@ class DagView(anywidget.AnyWidget):
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:
-        self._know(graph)
+        self._know(graph, graph)
         self._shown = Shown()
         self._facts: Mapping[str, str] = {}
         self._rounds: Mapping[str, str] = {}
@@ -76,20 +76,24 @@ class DagView(anywidget.AnyWidget):
         super().__init__(svg=self._picture(graph), titles=self._told(Shown()))
         self.on_msg(self._answer)
 
-    def _know(self, graph: Graph) -> None:
-        self._graph = graph
-        self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(graph.edges)}
+    def _know(self, graph: Graph, drawn: Graph) -> None:
+        self._graph, self._drawn = graph, drawn
+        self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(drawn.edges)}
         self._flows: dict[Ends, str] = {}
         self._flow_labels = EdgeLabels(graph)
 
     def _picture(self, graph: Graph) -> str:
         return draw(graph, layout(graph, self._width, labelled=True), {}, {}, {}, (), {})
 
-    def redraw(self, graph: Graph) -> None:
-        """Draw the dataflow after a change of its shape; what is selected stays, as far as it is still there."""
-        picture = self._picture(graph)
+    def redraw(self, graph: Graph, drawn: Graph | None = None) -> None:
+        """Draw the dataflow after a change of its shape; what is selected stays, as far as it is still there.
+
+        Or draw a graph that has more than the dataflow: what it has not cannot be selected.
+        """
+        drawn = drawn or graph
+        picture = self._picture(drawn)
         with self._one_at_a_time, self.hold_sync():
-            self._know(graph)
+            self._know(graph, drawn)
             self.labels, self.loads, self.troubles, self.state, self.marked = {}, {}, {}, {}, []
             self._shown = Shown()
             self.svg, self.titles = picture, self._told(Shown())
@@ -115,7 +119,7 @@ class DagView(anywidget.AnyWidget):
         loads = {name: [_stepped(operator.busy), _stepped(operator.blocked)] for name, operator in measured}
         with self._one_at_a_time, self.hold_sync():
             self._flows = flows
-            self.labels = {self._edges[ends]: label for ends, label in flows.items()}
+            self._label()
             self.loads = {name: load for name, load in loads.items() if any(load)}
 
     def show_facts(self, facts: Mapping[str, str]) -> None:
@@ -139,7 +143,7 @@ class DagView(anywidget.AnyWidget):
     def show_step(self, step: ReplayStep, rows: Mapping[Ends, str]) -> None:
         """Show a step of a replay in place of a plan; ``rows`` is the version of the rows on each edge."""
         # The dataflow of a change of the shape has what was removed as well.
-        known = {name: words for name, words in step.states.items() if name in self._graph}
+        known = {name: words for name, words in step.states.items() if name in self._drawn}
         played = {
             "rows": {self._edges[ends]: version for ends, version in rows.items() if ends in self._edges},
             "messages": [name for name in known if step.kind is ReplayKind.SENT and name in step.operators],
@@ -156,11 +160,16 @@ class DagView(anywidget.AnyWidget):
             self.legend = shown.legend
             self.marked = [number for ends, number in self._edges.items() if ends in shown.marked]
             self.played = dict(played)
+            self._label()
+
+    def _label(self) -> None:
+        labels = {**self._flows, **self._shown.labels}
+        self.labels = {self._edges[ends]: label for ends, label in labels.items()}
 
     def _told(self, shown: Shown) -> dict[str, str]:
         return {
             name: "\n".join(filter(None, [operator_title(operator), self._facts.get(name), shown.titles.get(name)]))
-            for name, operator in self._graph.by_name.items()
+            for name, operator in self._drawn.by_name.items()
         }
 
     def _answer(self, _: object, content: Any, __: object) -> None:
@@ -184,14 +193,14 @@ class DagView(anywidget.AnyWidget):
         """The widget and, for front ends without a kernel, a static picture of its current state."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        shown, flows, rounds = self._shown, self._flows, self._rounds
+        shown, flows, rounds = self._shown, {**self._flows, **self._shown.labels}, self._rounds
         still = {
             "image/svg+xml": dag_svg(
-                self._graph, shown.states, flows, shown.titles, shown.marked, self._width, rounds
+                self._drawn, shown.states, flows, shown.titles, shown.marked, self._width, rounds
             ),
             "text/plain": repr(self),
         }
-        if png := dag_png(self._graph, shown.states, flows):
+        if png := dag_png(self._drawn, shown.states, flows):
             still["image/png"] = base64.b64encode(png).decode()
         return {**data, **still}, metadata
 

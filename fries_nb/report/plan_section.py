@@ -52,11 +52,15 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Shown:
-    """States, tooltips and marked edges by which a picture of the dataflow shows a plan, as ``dag_svg`` takes them."""
+    """States, tooltips, marked edges and labels of edges by which a picture shows a plan or a difference.
+
+    They are as ``dag_svg`` takes them.
+    """
 
     states: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     marked: frozenset[Ends] = frozenset()
+    labels: Mapping[Ends, str] = field(default_factory=dict)
 
     @property
     def legend(self) -> dict[str, str]:
@@ -76,6 +80,30 @@ class Shown:
             if name in states or name in reasons
         }
         return Shown(states, titles, frozenset(_marked(graph, _scopes(plan))))
+
+    @staticmethod
+    def of_difference(difference: Difference) -> Shown:
+        """What is added, removed and changed, and the roles in the plan if one is known: markers pass marked edges."""
+        titles = {operator.name: operator.words for operator in difference.changed}
+        if isinstance(difference, PlannedDifference) and difference.planned is not None:
+            why = difference.planned.reasons
+            titles |= {name: "\n".join(filter(None, [titles.get(name), words])) for name, words in why.items()}
+        before, after = difference.before, difference.after
+        was, now = ({(edge.source, edge.to) for edge in graph.edges} for graph in (before, after))
+        kept = {ends for ends in was | now if {*ends} <= {*before} & {*after}}  # others are plain from their ends
+        labels = dict.fromkeys(kept - was, "added") | dict.fromkeys(kept - now, "removed")
+        marked = frozenset(ends for component in _components(difference) for ends in component.edges)
+        return Shown(states(difference), titles, marked, labels)
+
+    def within(self, graph: Graph) -> Shown:
+        """What of it belongs to operators and edges of a graph."""
+        edges = {(edge.source, edge.to) for edge in graph.edges}
+        return Shown(
+            {name: words for name, words in self.states.items() if name in graph},
+            {name: words for name, words in self.titles.items() if name in graph},
+            self.marked & edges,
+            {ends: label for ends, label in self.labels.items() if ends in edges},
+        )
 
 
 def plan_svg(graph: Graph, plan: Plan) -> str:
@@ -220,28 +248,12 @@ def difference_svg(difference: Difference) -> str:
 
     Where a plan is known, markers travel on the edges that are marked.
     """
-    marks = states(difference)
-    titles = {operator.name: operator.words for operator in difference.changed}
-    marked = {ends for component in _components(difference) for ends in component.edges}
-    if isinstance(difference, PlannedDifference) and difference.planned is not None:
-        why = difference.planned.reasons
-        titles |= {name: "\n".join(filter(None, [titles.get(name), words])) for name, words in why.items()}
-    before, after = difference.before, difference.after
-    was, now = ({(edge.source, edge.to) for edge in graph.edges} for graph in (before, after))
-    kept = {ends for ends in was | now if {*ends} <= {*before} & {*after}}  # others are plain from their ends
-    labels = dict.fromkeys(kept - was, "added") | dict.fromkeys(kept - now, "removed")
-    if (both := united(difference)) is not None:
-        return dag_svg(both, marks, labels, titles, marked)
-    return stacked(*(
-        dag_svg(
-            graph,
-            {name: mark for name, mark in marks.items() if name in graph},
-            {ends: label for ends, label in labels.items() if ends in edges},
-            {name: title for name, title in titles.items() if name in graph},
-            marked=(),
-        )
-        for graph, edges in ((before, was), (after, now))
-    ))
+    shown, both = Shown.of_difference(difference), united(difference)
+    if both is not None:
+        return dag_svg(both, shown.states, shown.labels, shown.titles, shown.marked)
+    graphs = (difference.before, difference.after)
+    parts = [(graph, shown.within(graph)) for graph in graphs]
+    return stacked(*(dag_svg(graph, one.states, one.labels, one.titles, marked=()) for graph, one in parts))
 
 
 def difference_parts(difference: Difference) -> Markup:

@@ -54,11 +54,11 @@ QUICKSTART = {
 }
 RUNS = {"FM": "MerchantModel(window=5", "MC": "Combine([0.4, 0.6]"}
 OFFERED = {"FM": "fast", "MC": "merchants first"}
-BRANCH = 'flow.stream("MC").filter("late", lambda row: True).sink("alerts", fn.memory())'
+BRANCH = 'flow.stream("MC").filter("MC_filter", lambda row: True).sink("MC_filtered", fn.memory())'
 ARRIVED = """# arrived
-while not run.output("alerts").count():
+while not run.output("MC_filtered").count():
     run.checkpoint()
-print("rows in alerts:", run.output("alerts").count() > 0)"""
+print("rows of the branch:", run.output("MC_filtered").count() > 0)"""
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -122,26 +122,48 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
 
 
 def an_edited_cell_is_applied(page: Page, pictures: Path) -> None:
-    """A branch is written into the cell of a run; the difference is looked at, and its button makes it so."""
-    edit(page, "%fries_run fraud", "%fries_run fraud --commit-interval 0.5 --audit")
-    run_cell(page, "%fries_run fraud")
-    edit(page, "%%fries_dataflow", None, "\n" + BRANCH)
+    """A branch is written into the cell of a run by the canvas's menu; its difference is applied on the canvas."""
+    edit(page, "%fries_run fraud", "%fries_run fraud --commit-interval 0.5 --audit\nrun")
+    view = run_cell(page, "%fries_run fraud").locator(".jp-OutputArea")
+    a_branch_is_added_by_keys(page, view)
+    edit(page, "%%fries_dataflow", None, "  # edited")
     shown = run_cell(page, "%%fries_dataflow").locator(".jp-OutputArea")
-    for name, state in (("late", "added"), ("alerts", "added"), ("MC", "target head mcs")):
-        expect(shown.locator(f'svg g.node[data-operator="{name}"]')).to_have_attribute("data-state", state)
+    for place in (shown, view.locator(".fries-dag")):
+        for name, state in (("MC_filter", "added"), ("MC_filtered", "added"), ("MC", "target head mcs")):
+            expect(place.locator(f'svg g.node[data-operator="{name}"]')).to_have_attribute("data-state", state)
     expect(shown).to_contain_text("MC at the message: its out-edges change")
     expect(shown).to_contain_text("predicted delay")
-    button = shown.get_by_role("button", name="Apply")
-    for part, name in ((shown.locator("figure"), "difference"), (button, "button")):
+    expect(shown.get_by_role("button", name="Apply")).to_be_visible()
+    line = view.get_by_text("MC_filter, MC_filtered added")
+    for part, name in ((shown.locator("figure"), "difference"), (line, "canvas")):
         part.evaluate("one => one.scrollIntoView()")
         page.screenshot(path=pictures / f"{name}.png")
-    button.click()
+    view.get_by_role("button", name="Apply").first.click()
     expect(shown).to_contain_text("done by fries in")
+    expect(line).to_have_count(0)
+    expect(view.locator('.fries-dag g.node[data-operator="MC_filter"]')).not_to_have_attribute("data-state", "added")
     page.screenshot(path=pictures / "applied.png")
     edit(page, "%fries_plan FM MC", ARRIVED)
-    expect(run_cell(page, "# arrived")).to_contain_text("rows in alerts: True")
+    expect(run_cell(page, "# arrived")).to_contain_text("rows of the branch: True")
     edit(page, "# arrived", "%fries_stop --now")
     run_cell(page, "%fries_stop --now")
+
+
+def a_branch_is_added_by_keys(page: Page, view: Locator) -> None:
+    """The menu has what can follow the selected operator, and writes it into the cell; a right click opens it, too."""
+    menu, node = view.locator(".fries-canvas-menu"), view.locator('.fries-dag g.node[data-operator="MC"]')
+    expect(menu.get_by_role("button", name="Add ...")).to_be_disabled()
+    node.click(button="right")
+    expect(menu.get_by_role("menuitem").first).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu.get_by_role("menuitem")).to_have_count(0)
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    expect(menu.get_by_role("menuitem", name="Map behind MC")).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(cell_with(page, "%%fries_dataflow").locator(CELLS_TEXT)).to_contain_text(BRANCH)
+    expect(menu).to_contain_text("The line is in the cell")
 
 
 def edit(page: Page, beginning: str, text: str | None, more: str = "") -> None:

@@ -360,7 +360,7 @@ def published(shell: InteractiveShell, show: Callable[[extension.RunDisplay], An
     """What is published in a shell with a kernel."""
     shell.display_pub = CapturingDisplayPublisher()
     shell.kernel = SimpleNamespace()
-    show(extension.RunDisplay(shell, lambda: 0.01))
+    show(extension.RunDisplay(shell, lambda name: None, lambda: 0.01, lambda: False))
     return list(shell.display_pub.outputs)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +13,18 @@ import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, refused, told
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import PlanError
 from fries_nb.notebook import magics
-from fries_nb.notebook.difference_panel import WIDGET, DifferencePanel
+from fries_nb.notebook.dashboard import RunView
+from fries_nb.notebook.difference_panel import WIDGET, DifferenceBar, DifferencePanel
+from fries_nb.notebook.form import TypedFunctions
+from fries_nb.notebook.panels import DagPanel, RunMoment
+from fries_nb.notebook.widgets import DagView
+from fries_nb.report.plan_section import Shown
 
 EDITED = FRAUD.replace("Score(1)", "Score(3)")
 NUMBERED = FRAUD.replace('key="value"', 'key="value", workers=4')
@@ -273,6 +280,136 @@ def test_a_change_that_is_doubted_is_asked_about(
     assert "FM by fries aborted: it drops every row" in panel.words.value
     clicked(panel.confirm)
     assert outputs(shell)[-1]["text/plain"].startswith("done by fries in ")
+
+
+class Canvas:
+    """The picture and the bar of a live view, updated as its thread does."""
+
+    def __init__(self, run: StandIn) -> None:
+        self.run, self.pictures = run, DagPanel(run)  # type: ignore[arg-type]
+        self.bar = DifferenceBar(self.pictures)
+
+    def seen(self) -> DagView:
+        """The picture after an update."""
+        moment = RunMoment(self.run)  # type: ignore[arg-type]
+        self.pictures.update(moment)
+        self.bar.update(moment)
+        return self.pictures.view
+
+    def drawn(self) -> set[str]:
+        """The operators in the picture after an update."""
+        return set(re.findall('data-operator="([^"]+)"', self.seen().svg))
+
+
+@pytest.fixture
+def canvas(shell: InteractiveShell, run: StandIn, monkeypatch: pytest.MonkeyPatch) -> Canvas:
+    """To which every new difference goes."""
+    canvas = Canvas(run)
+    monkeypatch.setattr(shell.magics_manager.registry["FriesMagics"], "_offer", canvas.bar.offer)
+    return canvas
+
+
+def test_a_difference_is_drawn_on_the_canvas_until_it_is_applied_there(
+    shell: InteractiveShell, run: StandIn, canvas: Canvas, panels: list[DifferencePanel]
+) -> None:
+    """By the same button as below the cell: marked as in the cell's picture, and then as the run is."""
+    before = canvas.drawn()
+    told(shell, BRANCH)
+    [panel] = panels
+    assert canvas.drawn() == before | {"Replicate(MC)", "Rule", "alerts"}
+    view = canvas.seen()
+    assert view.state["Rule"] == view.state["alerts"] == "added"
+    assert view.state["MC"] == "target head mcs"
+    assert {"added", "target"} <= set(view.legend)
+    assert canvas.bar.children == (canvas.bar.line, panel.widget)
+    assert "Rule, alerts added" in canvas.bar.line.value
+    view._answer(None, {"event": "select", "operator": "Rule", "chosen": True}, None)
+    assert view.selected == []  # there is nothing to be seen of it
+    plan = run.plan(["FM"])
+    canvas.pictures.show_plan(plan)
+    assert view.state["FM"] == "target head mcs"
+    canvas.pictures.show_plan(None)
+    assert view.state["Rule"] == "added"
+    clicked(panel.apply)
+    assert outputs(shell)[-1]["text/plain"].startswith("done by fries in ")
+    assert canvas.bar.children == ()
+    assert canvas.drawn() == set(run.graph) >= {"Rule", "alerts"}
+    assert "added" not in canvas.seen().state.values()
+
+
+def test_a_difference_of_functions_leaves_a_replay_that_has_begun(
+    shell: InteractiveShell, run: StandIn, canvas: Canvas, panels: list[DifferencePanel]
+) -> None:
+    """The picture keeps its layout; what is played when the change is done stays."""
+    canvas.seen()
+    told(shell, EDITED)
+    picture = canvas.seen().svg
+    assert canvas.seen().state["FM"] == "changed head mcs"
+    assert "FM changed" in canvas.bar.line.value
+    clicked(panels[0].apply)
+    canvas.pictures.update(RunMoment(run))  # type: ignore[arg-type]
+    step = Shown({"FM": "old"})
+    canvas.pictures.view.show(step)
+    assert canvas.seen().shown is step
+    assert (canvas.seen().svg, canvas.bar.children) == (picture, ())
+
+
+def test_operators_that_change_places_are_marked_in_the_picture_of_now(
+    shell: InteractiveShell, run: StandIn, canvas: Canvas
+) -> None:
+    """Both dataflows in one would have a cycle."""
+    before = canvas.drawn()
+    first, second = (line for line in FRAUD.splitlines() if ".map(" in line)
+    told(shell, FRAUD.replace(first, second.replace("merchants.map", "numbers.map")).replace(
+        second, first.replace("numbers.map", "scored.map").replace("merchants =", "scored =")
+    ).replace('row["version"]', '0', 2))  # fmt: skip
+    assert canvas.drawn() == before
+    assert {"FM", "MC"} <= set(canvas.seen().state)
+
+
+@pytest.mark.parametrize("how", ["dismissed", "declared again", "changed", "ended"])
+def test_a_difference_vanishes_from_the_canvas_when_it_is_outdated(
+    shell: InteractiveShell, run: StandIn, canvas: Canvas, panels: list[DifferencePanel], how: str
+) -> None:
+    """The cell says why at the same time."""
+    told(shell, BRANCH)
+    canvas.seen()
+    run.placed = replace(run.topology(), epoch=7)  # a rescale is no reason
+    canvas.seen()
+    assert panels[0].ended == ""
+    end, words = {
+        "dismissed": (lambda: clicked(panels[0].dismiss), "dismissed: 'fraud' runs as before"),
+        "declared again": (lambda: told(shell, FRAUD), "this difference is outdated, since the dataflow was declared"),
+        "changed": (
+            lambda: setattr(run, "graph", flow_of(FRAUD.replace('"MC"', '"MD"'), shell)),
+            "this difference is outdated, since the run has changed",
+        ),
+        "ended": (lambda: setattr(run, "state", "finished"), "'fraud' has finished"),
+    }[how]
+    end()
+    assert canvas.drawn() == set(run.graph)
+    assert canvas.bar.children == ()
+    assert panels[0].ended.startswith(words)
+    assert outputs(shell)[-1]["text/plain"] == panels[0].ended
+
+
+def test_a_live_view_that_is_opened_later_has_the_difference(
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]
+) -> None:
+    """And so has one that is open; one that offers functions of its own has not."""
+    display = shell.display_formatter.mimebundle_formatter.lookup_by_type(magics.Run)
+    told(shell, BRANCH)
+    early = RunView(run, TypedFunctions(run.graph, {}))  # type: ignore[arg-type]
+    display.show(run)
+    display.show(run, {})
+    [view] = display._views.values()
+    until(lambda: view.difference.children == (view.difference.line, panels[0].widget))
+    told(shell, EDITED)
+    until(lambda: view.difference.children == (view.difference.line, panels[1].widget))
+    assert early.difference.children == ()
+    run.state = "finished"
+    until(lambda: view.difference.children == ())
+    early.close()
 
 
 def test_a_program_gets_the_difference_alone(

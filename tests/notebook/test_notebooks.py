@@ -25,9 +25,13 @@ BINDER = NOTEBOOKS.parent / "binder"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
-def test_there_are_notebooks():
-    """The tests below are not empty."""
-    assert NAMES[:2] == ["00_quickstart.ipynb", "01_hot_replace.ipynb"]
+def test_notebooks_are_numbered_without_gaps_and_the_readme_names_each():
+    """03 alone is free: it is that of the canary, and the notebooks behind it are known by their numbers."""
+    numbers = [int(name[:2]) for name in NAMES]
+    assert {*numbers, 3} == {*range(max(numbers) + 1)}
+    assert len(set(numbers)) == len(numbers)
+    named = re.findall(r"\b\d\d_\w+\.ipynb", README.read_text().partition("## In a notebook")[2])
+    assert list(dict.fromkeys(named)) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

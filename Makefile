@@ -18,7 +18,7 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 
-.PHONY: demo test notebook .has-solutions labs solutions docs editor soak bench binder clean
+.PHONY: demo test notebook .has-solutions labs solutions docs outputs editor soak bench binder clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
@@ -67,6 +67,10 @@ docs: $(VENV)/.installed-docs
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m fries_nb bench $(BENCH)
+
+# The outputs with which the notebooks are kept, as GitHub shows them; NOTEBOOKS=00_quickstart.ipynb runs one.
+outputs: $(VENV)/.installed-test $(VENV)/.browser
+	$(BIN)/python docs/notebook_outputs.py $(NOTEBOOKS)
 
 # CodeMirror in one file, of the versions in docs/editor/package-lock.json; needs npm, and a network only here.
 editor:

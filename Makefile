@@ -18,21 +18,30 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 
-.PHONY: demo test notebook labs docs editor soak bench binder clean
+.PHONY: demo test notebook .has-solutions labs solutions docs outputs editor soak bench binder clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
 
 # JupyterLab with the quickstart; NOTEBOOK=01_hot_replace.ipynb opens another.
 NOTEBOOK ?= 00_quickstart.ipynb
-notebook: $(VENV)/.installed-notebook
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/$(NOTEBOOK)
+LAB_PAGE := $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
+notebook: $(if $(filter labs/%,$(NOTEBOOK)),.has-solutions) $(VENV)/.installed-notebook
+	$(LAB_PAGE) notebooks/$(NOTEBOOK)
+
+.has-solutions:
+	@echo "fries_nb: $(NOTEBOOK) has the solutions; students open theirs by make labs LAB=$(NOTEBOOK:labs/%=%)," \
+		"and teachers this one by make solutions LAB=$(NOTEBOOK:labs/%=%)" >&2; exit 1
 
 # The labs as students get them, without the solutions; LAB=3_covering.ipynb opens another. Those in build/labs are kept.
 LAB ?= 2_naive.ipynb
 labs: $(VENV)/.installed-notebook
 	$(BIN)/python -m fries_nb.labs.students notebooks/labs build/labs
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) build/labs/$(LAB)
+	$(LAB_PAGE) build/labs/$(LAB)
+
+# The same lab with its solutions, for teachers.
+solutions: $(VENV)/.installed-notebook
+	$(LAB_PAGE) notebooks/labs/$(LAB)
 
 # All three are run even if one fails, so that one call tells everything; pytest's summary comes last. Tests of one
 # file share a Spark session and wait a good deal, so files go side by side, those that take long first.
@@ -58,6 +67,10 @@ docs: $(VENV)/.installed-docs
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m fries_nb bench $(BENCH)
+
+# The outputs with which the notebooks are kept, as GitHub shows them; NOTEBOOKS=00_quickstart.ipynb runs one.
+outputs: $(VENV)/.installed-test $(VENV)/.browser
+	$(BIN)/python docs/notebook_outputs.py $(NOTEBOOKS)
 
 # CodeMirror in one file, of the versions in docs/editor/package-lock.json; needs npm, and a network only here.
 editor:

@@ -24,6 +24,7 @@ from itertools import product
 from typing import Any
 
 from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, number_in, result_of, wrong
 from fries_nb.simulation import Cluster
@@ -262,6 +263,8 @@ def check_halving(flow: DataflowBuilder | None, longest: Any) -> Passed:
     graph = flow.graph(workers=2)
     if not graph.heads:
         raise LabError("the dataflow has no loop; declare one by stream.iterate(name, body)")
+    if not any(graph.operator(name).kind is Kind.SINK for name in graph.sinks):
+        raise LabError('the rows that leave the loop go nowhere; expected .sink("out", fn.memory()) behind it')
     hint = "follow one number by hand: on which stream of the split does it leave, and when?"
     rows = [{"value": float(number), "rounds": 0} for number in range(1, 21)]
     cluster = Cluster(graph, {graph.sources[0]: rows}, seed=1)
@@ -278,6 +281,9 @@ def check_halving(flow: DataflowBuilder | None, longest: Any) -> Passed:
     if len(out) != len(rows):
         why = f"{len(rows)} rows went in and {len(out)} came out; expected each of them to leave once"
         raise wrong("halving", hint, why)
+    lacking = [name for name in ("value", "rounds") if not all(isinstance(row.get(name), float | int) for row in out)]
+    if lacking:
+        raise LabError(f"a row left without a number as {lacking[0]!r}; expected row | {{...}} in the map of the loop")
     high = [row["value"] for row in out if not 0 < row["value"] < 1]
     if high:
         raise wrong("halving", hint, f"a row left with the value {high[0]}; expected to go round until it is below 1: "

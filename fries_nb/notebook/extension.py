@@ -37,12 +37,13 @@ from fries_nb.notebook.known import Registry
 from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.options import options, shortened
 from fries_nb.notebook.questions import FriesComparing, FriesConstraints, FriesProgress, FriesQuestions
-from fries_nb.notebook.static_pictures import ONE_OF_TWO, run_svg
+from fries_nb.notebook.static_pictures import ONE_OF_TWO
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.summaries import changeable, quoted
 from fries_nb.notebook.waits import Notes, shown_call
 from fries_nb.planning.schedulers import SCHEDULERS
 from fries_nb.report.dag import dag_png
+from fries_nb.report.runs import run_svg
 from fries_nb.run import Run
 
 if TYPE_CHECKING:
@@ -144,7 +145,10 @@ def show(run: Any, offer: Any) -> None:
     """Show a run in the cell that is being executed; see ``fries_nb.show``."""
     shell = get_ipython()
     if shell is None:
-        raise RunError("fn.show(run) needs a notebook; elsewhere run.metrics() and run.report(path) say how it goes")
+        raise RunError(
+            "fn.show(run) needs a Jupyter kernel; elsewhere a run as the last line of a cell is its picture, and "
+            "run.metrics() and run.report(path) say how it goes"
+        )
     if not isinstance(run, Run):
         raise RunError(f"fn.show(run) shows what flow.run() returned; got {shortened(repr(run))}")
     if f"{PREFIX}run" not in shell.magics_manager.magics["line"]:

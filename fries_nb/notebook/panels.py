@@ -50,7 +50,6 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import exception_text
 from fries_nb.notebook.known import OVER
-from fries_nb.notebook.static_pictures import last_change, run_svg
 from fries_nb.notebook.widgets import DagView, words_html
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan
@@ -61,6 +60,7 @@ from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.layout import shortened
 from fries_nb.report.markup import stacked
 from fries_nb.report.plan_section import Shown, plan_svg, united
+from fries_nb.report.runs import last_change, run_svg
 from fries_nb.run import Run
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, OperatorMetrics, PlacedWorker

@@ -1,16 +1,10 @@
-"""Static pictures of a run, for saved notebooks and exports: they need no kernel, script or network access."""
+"""The place that a live view shares with the static picture of its run, and the labels of edges, live and static."""
 
 from __future__ import annotations
 
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
-from fries_nb.report.constraint_bars import buffers_svg, constraint_svg
-from fries_nb.report.dag import Ends, dag_svg
-from fries_nb.report.host_rows import before_now, hosts_svg, progress_svgs
-from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.markup import stacked
-from fries_nb.report.plan_section import Shown
-from fries_nb.run import Run
+from fries_nb.report.dag import Ends
 from fries_nb.telemetry.metrics import MetricsSnapshot
 
 LIVE = "fries-live"
@@ -26,31 +20,6 @@ ONE_OF_TWO = f"""<style>
 [data-jp-theme-light="false"] .jp-RenderedSVG img {{ color-scheme: dark; }}
 </style>"""
 """HTML that makes a page show either the picture of a run or the live view behind it."""
-
-
-def run_svg(run: Run) -> str:
-    """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, hosts."""
-    loops = run.loops()
-    rounds = {loop.name: loop.rounds for loop in loops}
-    shown = last_change(run)
-    states = shown.states if run.failed_at not in run.graph else {**shown.states, run.failed_at: "failed"}
-    marked = shown.marked if shown.states else None
-    dataflow = dag_svg(run.graph, states, titles=shown.titles, marked=marked, rounds=rounds)
-    progress = progress_svgs(run.frontiers(), loops)
-    latency = latency_svg(run.history.latency, run.history.marks, bands_of(run.history.constraints))
-    sizes, judged = run.history.buffers, run.history.constraints
-    buffers = [buffers_svg(sizes, run.history.chains, judged[0].at_s, judged[-1].at_s)] if sizes else []
-    hosts = hosts_svg(run.topology(), {}, before_now(run.history.hosts))
-    return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
-
-
-def last_change(run: Run) -> Shown:
-    """The roles in the last change, if it is under way or done; one that had no effect is not shown."""
-    if not run.changes:
-        return Shown()
-    last = run.changes[-1]
-    outcome = last.result(0).outcome if last.done else ""
-    return Shown() if outcome not in ("", "done") else Shown.of(run.graph, last.plan, done=bool(outcome))
 
 
 class EdgeLabels:

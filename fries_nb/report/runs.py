@@ -23,10 +23,28 @@ from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.change_rows import effect_parts, example_parts, function_parts, replay_frames, time_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
-from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
+from fries_nb.report.dag import dag_svg
+from fries_nb.report.host_rows import (
+    FRONTIER_COLUMNS,
+    LOOP_COLUMNS,
+    before_now,
+    frontier_row,
+    hosts_svg,
+    loop_row,
+    progress_svgs,
+)
 from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.markup import TextColumn, rendered, setting_words, stacked
-from fries_nb.report.plan_section import dag_parts, difference_parts, difference_svg, in_words, plan_drawing, plan_parts
+from fries_nb.report.markup import TextColumn, inline, rendered, setting_words, stacked
+from fries_nb.report.plan_section import (
+    Shown,
+    dag_parts,
+    difference_parts,
+    difference_svg,
+    in_words,
+    plan_drawing,
+    plan_parts,
+)
+from fries_nb.run import Run
 from fries_nb.running.results import DataflowPlan, RunVerdict, Story, naive_targets
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.words import NONE, milliseconds
@@ -156,6 +174,31 @@ def _audit(story: Story) -> str:
     return verdict_parts(story.verdict, labels, story.graph, naive_targets(story.changes))
 
 
+def run_svg(run: Run) -> str:
+    """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, hosts."""
+    loops = run.loops()
+    rounds = {loop.name: loop.rounds for loop in loops}
+    shown = last_change(run)
+    states = shown.states if run.failed_at not in run.graph else {**shown.states, run.failed_at: "failed"}
+    marked = shown.marked if shown.states else None
+    dataflow = dag_svg(run.graph, states, titles=shown.titles, marked=marked, rounds=rounds)
+    progress = progress_svgs(run.frontiers(), loops)
+    latency = latency_svg(run.history.latency, run.history.marks, bands_of(run.history.constraints))
+    sizes, judged = run.history.buffers, run.history.constraints
+    buffers = [buffers_svg(sizes, run.history.chains, judged[0].at_s, judged[-1].at_s)] if sizes else []
+    hosts = hosts_svg(run.topology(), {}, before_now(run.history.hosts))
+    return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
+
+
+def last_change(run: Run) -> Shown:
+    """The roles in the last change, if it is under way or done; one that had no effect is not shown."""
+    if not run.changes:
+        return Shown()
+    last = run.changes[-1]
+    outcome = last.result(0).outcome if last.done else ""
+    return Shown() if outcome not in ("", "done") else Shown.of(run.graph, last.plan, done=bool(outcome))
+
+
 @singledispatch
 def display(value: object) -> dict[str, str]:
     """What a notebook shows of a value that a run answers, by media type."""
@@ -203,3 +246,9 @@ def _(verdict: RunVerdict) -> dict[str, str]:
 @display.register
 def _(replay: ChangeReplay) -> dict[str, str]:
     return {"text/plain": repr(replay), "text/html": f"<div>{replay_frames(replay)}</div>"}
+
+
+@display.register
+def _(run: Run) -> dict[str, str]:
+    """Where no extension shows it live: as it is now."""
+    return {"text/plain": repr(run), "text/html": f"<div>{inline(run_svg(run))}</div>"}

@@ -23,7 +23,7 @@ from fries_nb.dataflow.endpoints import check_readable
 from fries_nb.dataflow.graph import Graph, check_runnable, resized
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Lighter, Update, as_updates, check_lighter
-from fries_nb.displays import progress_of
+from fries_nb.displays import progress_of, used
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.difference import Difference
@@ -79,6 +79,9 @@ class Run(RunMonitor):
 
     def __repr__(self) -> str:
         return f"Run({self.graph.name!r}, {self.state})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return used().bundle(self)
 
     def _closed(self) -> None:
         live.discard(self)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,28 @@ def test_a_directory_without_labs_is_refused(tmp_path: Path) -> None:
     """With its name."""
     with pytest.raises(LabError, match="expected the directory of the labs"):
         write_versions(tmp_path, tmp_path / "to")
+
+
+WITHOUT_NBGRADER = """
+import runpy, sys
+sys.modules["nbgrader"] = None
+sys.argv = ["students", *sys.argv[1:]]
+runpy.run_module("fries_nb.labs.students", run_name="__main__")
+"""
+
+
+def test_make_opens_the_students_versions_without_nbgrader(tmp_path: Path) -> None:
+    """Solutions are opened only by the target that is named so: one that would open them says what to call."""
+
+    def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+        call = ["make", "--dry-run", "--no-print-directory", "SHELL=/bin/sh", *arguments]
+        return subprocess.run(call, cwd=LABS.parents[1], capture_output=True, text=True, check=False)
+
+    assert "students notebooks/labs build/labs\n" in make("labs").stdout
+    assert make("labs", "LAB=3_covering.ipynb").stdout.rstrip().endswith(" build/labs/3_covering.ipynb")
+    assert make("solutions", "LAB=3_covering.ipynb").stdout.rstrip().endswith(" notebooks/labs/3_covering.ipynb")
+    refused = make("notebook", "NOTEBOOK=labs/3_covering.ipynb").stdout
+    assert 0 < refused.index("make labs LAB=3_covering.ipynb") < refused.index("exit 1") < refused.index("jupyter lab")
+    assert "exit 1" not in make("notebook").stdout
+    subprocess.run([sys.executable, "-c", WITHOUT_NBGRADER, LABS, tmp_path], check=True)
+    assert len(list(tmp_path.glob("*.ipynb"))) == 8

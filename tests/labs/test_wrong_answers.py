@@ -74,17 +74,21 @@ def flow(kind: str) -> Any:
     return made
 
 
-def halving(goes_back: bool, below: int = 20, copies: int = 1, exchanged: bool = False) -> Any:
+def halving(
+    goes_back: bool, below: int = 20, copies: int = 1, exchanged: bool = False, counts: bool = True, ends: bool = True
+) -> Any:
     """A loop that lets so many copies of a row out when it is below a number (or is not), or no loop at all."""
     made = fn.Dataflow("halving")
     numbers = made.source("numbers", fn.rate(None))
 
     def body(rows: Any) -> Any:
-        halved = rows.map("H", lambda row: row | {"value": row["value"] / 2, "rounds": row["rounds"] + 1})
+        counted = (lambda row: row | {"rounds": row["rounds"] + 1}) if counts else (lambda row: {"value": row["value"]})
+        halved = rows.map("H", lambda row: counted(row) | {"value": row["value"] / 2})
         return halved.split("D", lambda row: (row["value"] < below) is not exchanged)
 
-    out = numbers.iterate("L", body) if goes_back else numbers
-    out.flat_map("Copies", lambda row: [row] * copies).sink("out", fn.memory())
+    out = (numbers.iterate("L", body) if goes_back else numbers).flat_map("Copies", lambda row: [row] * copies)
+    if ends:
+        out.sink("out", fn.memory())
     return made
 
 
@@ -157,6 +161,8 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
         lambda: loop_endings.check_halving(halving(True, below=1, exchanged=True), 5),
         "the loop does not end, since rows go round in it for ever",
     ),
+    "no sink": (lambda: loop_endings.check_halving(halving(True, ends=False), 5), "leave the loop go nowhere"),
+    "uncounted": (lambda: loop_endings.check_halving(halving(True, 1, counts=False), 5), "a number as 'rounds'"),
     "leaves early": (lambda: loop_endings.check_halving(halving(True), 1), "a row left with the value"),
     "empty": (lambda: loop_endings.check_broken_rule(all_of, 0), "was empty when it ended"),
     "ends early": (lambda: loop_endings.check_ending(lambda seen: seen.quiet > 5), "although it holds rows"),
@@ -225,7 +231,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 AT_ONCE = {
     "no such operator", "a number", "no return", "raises", "too plain", "one component", "all change", "a cycle",
     "no path", "no set", "other word", "too few", "no loop", "no number", "not chosen", "no choice", "not measured",
-    "letters", "no run", "a scheduler", "no row", "no step", "none", "left out",
+    "letters", "no run", "a scheduler", "no row", "no step", "none", "left out", "no sink", "uncounted",
 }  # fmt: skip
 """Those that are no attempt: an answer that is missing, or has another form than the task asks for."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
+import nbformat
 import pytest
 from browser_setting import Jupyter, chromium, jupyter
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_files import NOTEBOOKS
+from notebook_files import NOTEBOOKS, bare
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 from playwright.sync_api import Browser, BrowserContext
 
@@ -41,10 +41,10 @@ def run(shell: InteractiveShell, with_fraud: None, stand_ins: list[StandIn]) -> 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
-    """One for all tests, with the repository's notebooks."""
+    """One for all tests, with the repository's notebooks, whose outputs would pass for what a test waits for."""
     with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
-        for notebook in NOTEBOOKS.glob("*.ipynb"):
-            shutil.copy(notebook, served.directory)
+        for path in NOTEBOOKS.glob("*.ipynb"):
+            nbformat.write(bare(path.name), served.directory / path.name)
         yield served
 
 

@@ -22,7 +22,7 @@ from browser_setting import (
     shown,
 )  # fmt: skip
 from dashboard_clicks import every_file, every_tab, replay, revert, sizes_of_the_picture
-from notebook_files import stored
+from notebook_files import bare
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 WIDE, NARROW = 1280, 800
@@ -89,7 +89,7 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
 
     The dark theme of the page holds for pictures too, whatever the system has. Visitors choose what the author offers.
     """
-    notebook = stored("10_dashboard_app.ipynb")
+    notebook = bare("10_dashboard_app.ipynb")
     notebook.cells.append(nbformat.v4.new_code_cell("%fries_plan FM MC"))
     nbformat.write(notebook, served.directory / "watch.ipynb")
     assert program.browser

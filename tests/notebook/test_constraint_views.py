@@ -27,10 +27,10 @@ from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.plots import WINDOW_S, Course, LatencyPlot, window
 from fries_nb.notebook.remedy_panels import ConstraintPanel, ProposalList
-from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.notebook.statuses import of_constraints
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.running_chains import ChainChange
+from fries_nb.report.runs import run_svg
 from fries_nb.running.remedies import Proposal
 from fries_nb.telemetry.history import Point
 

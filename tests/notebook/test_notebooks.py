@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode
-from notebook_files import NOTEBOOKS, SharedKernel, executed, said, stored
+from notebook_files import NOTEBOOKS, VIEWED, SharedKernel, code_digest, executed, said, stored
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -20,34 +20,41 @@ from fries_nb.workloads.payments import payments_path
 
 VS_CODE = {"text/html", "image/svg+xml", "image/png", "text/plain"}
 """Types of output that VS Code shows without a kernel, of those that we have."""
+MOST_BYTES = 200_000
+"""Of a notebook with its outputs."""
 README = NOTEBOOKS.parent / "README.md"
 BINDER = NOTEBOOKS.parent / "binder"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
-def test_there_are_notebooks():
-    """The tests below are not empty."""
-    assert NAMES[:2] == ["00_quickstart.ipynb", "01_hot_replace.ipynb"]
+def test_notebooks_are_numbered_without_gaps_and_the_readme_names_each():
+    """03 alone is free: it is that of the canary, and the notebooks behind it are known by their numbers."""
+    numbers = [int(name[:2]) for name in NAMES]
+    assert {*numbers, 3} == {*range(max(numbers) + 1)}
+    assert len(set(numbers)) == len(numbers)
+    named = re.findall(r"\b\d\d_\w+\.ipynb", README.read_text().partition("## In a notebook")[2])
+    assert list(dict.fromkeys(named)) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_notebooks_are_kept_without_what_they_showed(name: str):
-    """No outputs, counts or widget state: they would be old, and make viewers ask the network."""
+def test_notebooks_are_kept_with_what_they_have_shown(name: str):
+    """What viewers without a kernel show, pictures too where HTML is sanitized; nothing of a machine, no widgets."""
     notebook = stored(name)
+    assert notebook.metadata.fries_nb.outputs_of == code_digest(notebook), f"make outputs NOTEBOOKS={name}"
     assert "widgets" not in notebook.metadata
-    for cell in notebook.cells:
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
-    assert any(cell.cell_type == "markdown" for cell in notebook.cells[:1])
-
-
-VIEWED = """
-import threading
-for thread in threading.enumerate():
-    if thread.name == "fries-view":
-        thread.join()
-"""
-"""A cell that waits for the last picture of a run, which a busy machine may draw after all other cells are over."""
+    assert notebook.cells[0].cell_type == "markdown"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert {output.output_type for output in outputs} <= {"display_data", "execute_result", "stream"}
+    assert "stderr" not in {output.get("name") for output in outputs}
+    data = [(kind, text) for output in outputs for kind, text in output.get("data", {}).items()]
+    assert {kind for kind, _ in data} <= {"text/plain", "text/html", "image/png"}
+    words = [text for kind, text in data if kind != "image/png"] + [output.get("text", "") for output in outputs]
+    assert not re.search(r"/(home|root|tmp|usr|opt|var|Users)/|[0-9a-f]{12}@|127\.0\.0\.1", "\n".join(words))
+    page, _ = HTMLExporter(template_name="basic", sanitize_html=True).from_notebook_node(notebook)
+    assert re.search(r"<img [^>]*src=\"data:image/png", page)
+    assert (NOTEBOOKS / name).stat().st_size < MOST_BYTES
 
 
 @pytest.fixture(scope="module")

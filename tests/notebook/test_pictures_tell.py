@@ -11,8 +11,9 @@ from patience import PATIENCE_S, until
 from fries_nb.controller.events import Outcome
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
-from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.protocol.messages import Paused, WorkerId
+from fries_nb.report.runs import display, run_svg
+from fries_nb.run import Run
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
@@ -44,6 +45,7 @@ def test_the_operator_that_has_failed_is_marked_live_and_in_the_picture_that_sta
     """And no other one is said to have failed, nor to be busy."""
     run.failed_at = "MC"
     assert 'data-state="failed"' in run_svg(run)  # type: ignore[arg-type]
+    assert 'data-state="failed"' in display.dispatch(Run)(run)["text/html"]  # where no extension shows a run
     run.error, run.state = "MC failed on a tuple: KeyError: 'shop'", "failed"
     until(lambda: view.dag.troubles == {"MC": ["failed", "failed"]})
     until(lambda: '["FM", "FM", "ended"' in view.operators.rows)

@@ -13,7 +13,7 @@ from patience import PATIENCE_S, until
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS, ProgressPanel
-from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.report.runs import run_svg
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 
 CHECKS = """%%fries_dataflow checks

@@ -20,7 +20,7 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.remedy_panels import HostPanel, HostProposalRow, RescaleView
-from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.report.runs import run_svg
 from fries_nb.running.remedies import HostProposal
 
 pytestmark = pytest.mark.usefixtures("with_fraud")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import nbformat
@@ -12,6 +13,13 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 WAITS = {"timeout": PATIENCE_S, "iopub_timeout": int(PATIENCE_S)}
 """For one cell, on busy cores; no notebook takes as long in all. The second one is for the outputs of a cell that has
 answered: by default those are given up that come four seconds later, and the cell seems to have shown nothing."""
+VIEWED = """
+import threading
+for thread in threading.enumerate():
+    if thread.name == "fries-view":
+        thread.join(20)
+"""
+"""A cell that waits for the last picture of a run, which a busy machine may draw after all other cells are over."""
 
 
 def stored(name: str) -> nbformat.NotebookNode:
@@ -22,6 +30,21 @@ def stored(name: str) -> nbformat.NotebookNode:
     """
     notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
     nbformat.validate(notebook)
+    return notebook
+
+
+def code_digest(notebook: nbformat.NotebookNode) -> str:
+    """Of the code of all cells, in their order: an output depends on all cells in front of it."""
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
+
+
+def bare(name: str) -> nbformat.NotebookNode:
+    """A notebook of the repository without its outputs, as one that was not run yet."""
+    notebook = stored(name)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     return notebook
 
 

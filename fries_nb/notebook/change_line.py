@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import threading
+import time
 from collections.abc import Callable
 
 import ipywidgets
@@ -24,6 +25,8 @@ from fries_nb.words import milliseconds
 
 _LARGE = "font-size: 20px; font-weight: 600; line-height: 1.5"
 _UNDO = "Undo"
+FRESH_S = 2.0
+"""Seconds from a request for which the queues that are seen here stand for those of the request."""
 MOST_JUDGED = 5_000_000
 """Number of tuples at all operators up to which a trace is judged here, which then takes about a second."""
 
@@ -73,7 +76,9 @@ class ChangeLine(ipywidgets.HBox):
         self._is_judged, self._mixed, self._trouble = False, "", ""
         self.children = [self.words, self.undo]  # first, since planning fails in a run that has just ended
         targets = change.plan.targets
-        if not change.done and change.plan.scheduler != "epoch" and targets == change.updates.keys():  # no other shape
+        # One that is done within milliseconds leaves the queues as they were.
+        is_new = not change.done or time.time() - change.requested_s < FRESH_S
+        if is_new and change.plan.scheduler != "epoch" and targets == change.updates.keys():  # no other shape
             prediction = self._run.plan(targets, change.plan.scheduler).prediction
             self._by_epoch_ms = None if prediction is None else prediction.epoch_ms
 

@@ -151,7 +151,7 @@ class RunView(ipywidgets.VBox):
         self.status, self.stop = self._bar.status, self._bar.stop
         self._pictures, plots = DagPanel(run), LatencyPanel()
         self.dag, self.latency, self.menu = self._pictures.view, plots.plot, CanvasMenu(run)
-        self.form = ChangeForm(run, source, self._pictures.show_plan)
+        self.form = ChangeForm(run, source, self._pictures.show_plan, self.dag.look_at)
         self.dag.observe(lambda change: self._choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(self._pictures.show_plan), HostProposalRow(run)
         self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)

@@ -295,13 +295,17 @@ class ChangeForm(ipywidgets.VBox):
 
     Its parts are the attributes ``functions`` (by operator, once it was selected), ``scheduler``, ``guard``, ``plan``,
     ``apply``, ``result`` and ``examples``, which shows what edited functions make of recent rows. ``show_plan`` gets
-    each plan that is requested, and ``None`` when it is out of date.
+    each plan that is requested, and ``None`` when it is out of date; ``look`` has the page look at the picture, in
+    which a change is seen.
     """
 
-    def __init__(self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None]) -> None:
+    def __init__(
+        self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None],
+        look: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._run = run
         self._source = source
-        self._show_plan = show_plan
+        self._show_plan, self._look = show_plan, look
         self._chosen: tuple[str, ...] = ()
         self._over = False
         self._says_plan = self._draws_plan = False
@@ -313,9 +317,9 @@ class ChangeForm(ipywidgets.VBox):
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
         self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
-        self.scheduler.layout.width = "180px"
+        self.scheduler.layout.width = "160px"
         self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD, kind="number")
-        self.guard.layout.width = "150px"
+        self.guard.layout.width = "130px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         self.apply = ipywidgets.Button(description="Apply", button_style="primary", tooltip="Change it now")
         for button, clicked in ((self.plan, self._planned), (self.apply, self._applied)):
@@ -452,6 +456,7 @@ class ChangeForm(ipywidgets.VBox):
         first = next(iter(in_the_way(self._run, list(entries))), "")
         waits = f" It waits for a change of {first} alone, which is paused on a tuple." if first else ""
         self._say(f"under way ...{waits}")
+        self._look()
         forced = self._doubted == (entries, scheduler)
         self._doubted = None
         given = [entries, scheduler, guard_s, forced]

@@ -386,8 +386,8 @@ def _figures() -> LayoutDOM:
     words.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle",
               text_align="align", x_offset="offset")  # fmt: skip
     latency = _latency(sources, across)
-    rate = _steps(sources["points"], "rate", across, 90, "tuples/s", GREEN)
-    queues = _steps(sources["queues"], "queued", across, 118, "waiting", ORANGE)
+    rate = _steps(sources["points"], "rate", across, 74, "tuples/s", GREEN)
+    queues = _steps(sources["queues"], "queued", across, 104, "waiting", ORANGE)
     rate.xaxis.visible = False
     queues.xaxis.axis_label = "seconds"
     for plot in (latency, rate, queues):
@@ -397,7 +397,7 @@ def _figures() -> LayoutDOM:
 
 def _latency(sources: Mapping[str, ColumnDataSource], across: Range1d) -> figure:
     ticks = ticks_ms([])
-    plot = _figure(across, 210, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
+    plot = _figure(across, 176, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
                    y_axis_label="latency, ms", toolbar_location="right",
                    tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag="xbox_zoom", active_scroll=None)  # fmt: skip
     _draw_bands(plot, sources)

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = ROOT / "docs" / "pages"
-NOT_RUN = {"howto/checkpoints.md": "S3", "howto/cluster.md": "a cluster"}
+NOT_RUN = {"howto/checkpoints.md": "S3", "howto/cluster.md": "a cluster", "howto/other-notebooks.md": "marimo"}
 """Pages with blocks that are not run, and what they need."""
 
 

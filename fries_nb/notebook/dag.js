@@ -1,6 +1,7 @@
 // Shows the dataflow. The picture is put in once; afterwards only attributes and texts of what is there change.
 const PATIENCE_MS = 1500;
 const [ROOM, LEAST_ZOOM] = [0.46, 0.75]; // share of the window's height for a picture, unless it would be too small
+const WHOLE = "Full"; // short, since a narrow panel has the plot beside
 const MUCH = 0.5; // share of time from which on a box says it in its colour
 const SAMPLE = `<svg class="fries-dag-svg" width="28" height="22"><g>
   <rect class="ring" x="2" y="1" width="24" height="20" rx="6"/><rect class="box" x="5" y="4" width="18" height="14" rx="4"/>
@@ -71,7 +72,7 @@ function sizing(el, host, tools) {
     else await view().requestFullscreen();
   };
   const buttons = { "\u2212": ["Smaller", by(1 / 1.25)], "+": ["Larger", by(1.25)], Fit: ["Fit the width", fit] };
-  if (document.fullscreenEnabled) buttons["Full screen"] = ["Show the live view on the whole screen", whole];
+  if (document.fullscreenEnabled) buttons[WHOLE] = ["Show the live view on the whole screen", whole];
   tools.replaceChildren(...Object.entries(buttons).map(([words, [title, clicked]]) => {
     const button = document.createElement("button");
     [button.type, button.textContent, button.title] = ["button", words, title];
@@ -81,7 +82,7 @@ function sizing(el, host, tools) {
   }));
   const turned = () => {
     const last = tools.lastChild;
-    if (document.fullscreenEnabled) last.textContent = document.fullscreenElement === view() ? "Leave full screen" : "Full screen";
+    if (document.fullscreenEnabled) last.textContent = document.fullscreenElement === view() ? "Leave full screen" : WHOLE;
     fit();
   };
   document.addEventListener("fullscreenchange", turned);

@@ -105,7 +105,7 @@ def sizes_of_the_picture(page: Page, view: Locator) -> None:
     assert 0 <= plot["y"] < page.evaluate("innerHeight") - 200
     assert plot["x"] + plot["width"] <= page.evaluate("innerWidth")
     whole.click()
-    expect(whole).to_have_text("Full screen")
+    expect(whole).to_have_text("Full")
 
 
 def in_both_themes(page: Page, view: Locator, pictures: Path) -> None:

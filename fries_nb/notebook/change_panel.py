@@ -89,6 +89,8 @@ class ReplayBar(ipywidgets.VBox):
         self._replay: ChangeReplay | None = None
         self._last = 0
         self._began_s: float | None = None  # of a replay that plays by itself
+        # One that plays by itself is moved by the view's thread, while a user begins another: neither ends the other's.
+        self._one_at_a_time = threading.RLock()
         self.play = ipywidgets.Play(min=0, interval=STEP_MS, show_repeat=False)
         self.slider = ipywidgets.IntSlider(min=0, description="Step", readout=False)
         self.slider.layout.flex = "1 1 200px"
@@ -110,34 +112,38 @@ class ReplayBar(ipywidgets.VBox):
 
     def begin(self, replay: ChangeReplay) -> None:
         """Show a replay from its first step on, playing."""
-        self._open(replay, began_s=None)
-        self._view.look_at()  # its button is in a tab below
-        self.play.playing = True
+        with self._one_at_a_time:
+            self._open(replay, began_s=None)
+            self._view.look_at()  # its button is in a tab below
+            self.play.playing = True
 
     def play_once(self, replay: ChangeReplay) -> None:
         """Show a replay step by step with each ``update``, and close it."""
-        self._open(replay, began_s=self._clock())
+        with self._one_at_a_time:
+            self._open(replay, began_s=self._clock())
 
     def update(self, over: bool) -> None:
         """Go on with a replay that plays by itself; there are no more updates once the run is ``over``."""
-        replay, began_s = self._replay, self._began_s
-        if replay is None or began_s is None:
-            return
-        step_s = min(STEP_MS / 1_000, MOST_PLAYED_S / len(replay.steps))
-        number = int((self._clock() - began_s) / step_s)
-        if over or number >= len(replay.steps):
-            self.end()
-        elif number > self._last:
-            self._show(number)
-            self.play.value = number
+        with self._one_at_a_time:
+            replay, began_s = self._replay, self._began_s
+            if replay is None or began_s is None:
+                return
+            step_s = min(STEP_MS / 1_000, MOST_PLAYED_S / len(replay.steps))
+            number = int((self._clock() - began_s) / step_s)
+            if over or number >= len(replay.steps):
+                self.end()
+            elif number > self._last:
+                self._show(number)
+                self.play.value = number
 
     def end(self) -> None:
         """End the replay."""
-        if self._replay is not None:
-            nothing: list[ipywidgets.Widget] = []
-            self._replay, self._began_s, self.children = None, None, nothing
-            self.play.playing = False
-            self._ended()
+        with self._one_at_a_time:
+            if self._replay is not None:
+                nothing: list[ipywidgets.Widget] = []
+                self._replay, self._began_s, self.children = None, None, nothing
+                self.play.playing = False
+                self._ended()
 
     def _open(self, replay: ChangeReplay, began_s: float | None) -> None:
         self._replay, self._began_s, self._last = replay, began_s, 0
@@ -149,12 +155,13 @@ class ReplayBar(ipywidgets.VBox):
 
     def _moved(self, number: int) -> None:
         """Show the step to which the page has gone: the user takes over a replay that plays by itself."""
-        if self._replay is None or number == self._last:
-            return  # a message that came after the end, or the kernel's own
-        self._began_s = None
-        if number < self._last or number + 1 == len(self._replay.steps):
-            self.play.playing = False  # else the page would go on from a step to which the reader has gone back
-        self._show(number)
+        with self._one_at_a_time:
+            if self._replay is None or number == self._last:
+                return  # a message that came after the end, or the kernel's own
+            self._began_s = None
+            if number < self._last or number + 1 == len(self._replay.steps):
+                self.play.playing = False  # else the page would go on from a step to which the reader has gone back
+            self._show(number)
 
     def _show(self, number: int) -> None:
         replay = self._replay

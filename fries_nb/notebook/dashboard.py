@@ -159,9 +159,9 @@ class RunView(ipywidgets.VBox):
         self.last_change, self.difference = ChangeLine(run, source.has), DifferenceBar(self._pictures)
         self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads, self.hosts_line = HostPanel(), HostLoadTable(), ipywidgets.HTML()
-        self.source = SourcePanel(run, source.reads_only)
+        self.source = SourcePanel(run, reads_only=not source.shows_values)
         offers = [] if source.reads_only else self._offers()
-        self.drawer = Drawer(self._in_tabs(source.shows_values), offers)
+        self.drawer = Drawer(self._in_tabs(source.shows_values), offers, source.shows_values)
         self.tabs = self.drawer.tabs
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)

@@ -41,9 +41,13 @@ class Drawer(ipywidgets.VBox):
     Args:
         tabs: the title of each tab, in order, to the frames in it.
         first: what stands above the tabs, whatever is selected.
+        shows_values: whether the page is that of the author, and shows the row on which an operator is paused.
     """
 
-    def __init__(self, tabs: Mapping[str, Sequence[PanelFrame]], first: Sequence[ipywidgets.Widget] = ()) -> None:
+    def __init__(
+        self, tabs: Mapping[str, Sequence[PanelFrame]], first: Sequence[ipywidgets.Widget], shows_values: bool
+    ) -> None:
+        self._shows_values = shows_values
         self._selected: tuple[str, ...] = ()
         self._moment: RunMoment | None = None
         self._tabs = list(tabs.values())
@@ -89,12 +93,12 @@ class Drawer(ipywidgets.VBox):
 
     def _tell(self, moment: RunMoment) -> None:
         known = [name for name in self._selected if name in moment.run.graph]
-        text = "".join(f"<div>{operator_line(moment, name)}</div>" for name in known)
+        text = "".join(f"<div>{operator_line(moment, name, self._shows_values)}</div>" for name in known)
         if text != self.lines.value:
             self.lines.value = text
 
 
-def operator_line(moment: RunMoment, name: str) -> str:
+def operator_line(moment: RunMoment, name: str, shows_values: bool) -> str:
     """What an operator is, what it runs, how it is doing, and what is wrong with it, as HTML."""
     run = moment.run
     _, _, kind = operator_title(run.graph.operator(name)).partition(": ")
@@ -109,7 +113,8 @@ def operator_line(moment: RunMoment, name: str) -> str:
     line = f"<b>{html.escape(name)}</b> {html.escape(' · '.join(filter(None, facts)))}"
     for one in () if moment.over else run.paused.get(name, ()):
         row = one.row if len(one.row) <= _ROW_CHARS else f"{one.row[:_ROW_CHARS]}..."
-        words = f"worker {one.worker.index} is paused on {row}: {one.error}; a change of {name} makes it retry this row"
+        where = f" on {row}: {one.error}" if shows_values else " on a row"
+        words = f"worker {one.worker.index} is paused{where}; a change of {name} makes it retry this row"
         line += words_html(words, failed=True)
     return line
 

@@ -18,6 +18,7 @@ import fries_nb as fn
 from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import ChangeForm, OfferedFunctions, TypedFunctions, functions_for
+from fries_nb.protocol.messages import Paused, WorkerId
 
 SUPPORT = str(Path(__file__).parents[1] / "support")  # for a kernel, which has none of pytest's paths
 SHOW = f"""
@@ -233,8 +234,13 @@ def attack(client: BlockingKernelClient, *messages: dict[str, Any]) -> None:
 
 
 def test_rows_and_states_are_shown_to_the_author_only(run: StandIn) -> None:
-    """A page on which functions are offered is for others."""
+    """A page on which functions are offered is for others: nor do they see a row that has failed, or pause a source."""
+    run.paused = {"FM": (Paused(WorkerId("FM", 1), "FM[1] failed: KeyError: 'secret'", row='{"secret": 7}'),)}
     for source, shown in ((TypedFunctions(run.graph, {}), True), (OfferedFunctions(run.graph, {}), False)):
         view = RunView(run, source, period_s=lambda: 0.01)  # type: ignore[arg-type]
         assert ("Rows" in view.tabs.titles, "State" in view.tabs.titles) == (shown, shown)
+        view.dag.selected = ["FM"]
+        assert "worker 1 is paused on" in view.drawer.lines.value
+        assert ("secret" in view.drawer.lines.value) is shown
+        assert (len(view.source.children) > 1) is shown
         view.close()

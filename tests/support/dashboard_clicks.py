@@ -128,6 +128,7 @@ def in_both_themes(page: Page, view: Locator, pictures: Path) -> None:
 
 def replay_by_keyboard(page: Page, view: Locator) -> None:
     """A marker travels along its edge; the picture shows the plan again afterwards."""
+    expect(view.get_by_role("button", name="Close")).to_have_count(0)  # what was done is played once by itself
     view.get_by_role("button", name="Replay").click()
     expect(view.get_by_text("4 of 4: ")).to_be_visible()  # it plays by itself, each step for a moment
     expect(view.locator(".widget-play .fa-play")).to_be_visible()  # and has ended, so that it stays where it is put
@@ -158,6 +159,7 @@ def every_tab(view: Locator) -> None:
 
 def replay(view: Locator) -> None:
     """It plays the selected change to its end, and is closed."""
+    expect(view.get_by_role("button", name="Close")).to_have_count(0)  # what was done is played once by itself
     view.get_by_role("button", name="Replay").click()
     expect(view.get_by_text(re.compile(r"\b(\d+) of \1: "))).to_be_visible()
     view.get_by_role("button", name="Close").click()

@@ -24,7 +24,6 @@ from itertools import product
 from typing import Any
 
 from fries_nb.dataflow.builder import DataflowBuilder
-from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, number_in, result_of, wrong
 from fries_nb.simulation import Cluster
@@ -263,7 +262,7 @@ def check_halving(flow: DataflowBuilder | None, longest: Any) -> Passed:
     graph = flow.graph(workers=2)
     if not graph.heads:
         raise LabError("the dataflow has no loop; declare one by stream.iterate(name, body)")
-    if not any(graph.operator(name).kind is Kind.SINK for name in graph.sinks):
+    if not any(graph.operator(name).traits.is_sink for name in graph.sinks):
         raise LabError('the rows that leave the loop go nowhere; expected .sink("out", fn.memory()) behind it')
     hint = "follow one number by hand: on which stream of the split does it leave, and when?"
     rows = [{"value": float(number), "rounds": 0} for number in range(1, 21)]

@@ -46,14 +46,26 @@ Trace files: one JSON object per line; ``fries_nb.protocol.trace`` defines the f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
 
 from fries_nb.audit.conservation import Astray
 from fries_nb.errors import TraceError
-from fries_nb.protocol.trace import Began, Counts, Matched, Ran, RanMany, Record, TraceFlow, Updated, Wrote, from_line
+from fries_nb.protocol.trace import (
+    ROW_BITS,
+    Began,
+    Counts,
+    Matched,
+    Ran,
+    RanMany,
+    Record,
+    TraceFlow,
+    Updated,
+    Wrote,
+    from_line,
+)
 
 
 @dataclass(frozen=True)
@@ -186,6 +198,7 @@ def _counted(workers: int) -> str:
 
 
 Id = str | int
+Steps = tuple[tuple[dict[int, int], float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +212,58 @@ class Stale:
     tuples: int  # number of tuples that it ran with that function
 
 
+class _Choice:
+    """The functions between which the identities of tuples choose at a worker, by the steps of changes in order.
+
+    A tuple is new for a change if its cohort is below the share of the last step whose cut is below its position; the
+    last change for which it is new has installed its function.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[Id, Steps] = {}
+        self._earlier: dict[Id, Id] = {}  # change to the one whose function its old tuples get
+        self._last: Id = ""
+
+    def add(self, update: Id, steps: Steps, before: Id) -> None:
+        """Take the steps of a change; ``before`` has installed the function that ran until then."""
+        self._earlier.setdefault(update, before)
+        self._steps[update], self._last = steps, update
+
+    def fix(self, update: Id, before: Id) -> Id:
+        """Give another function to the tuples that are old for a change, or to those that are old for none.
+
+        Returns:
+            The change whose function is the last one.
+        """
+        if before in self._earlier:
+            self._earlier[before] = update
+        else:
+            self._last = update
+        return self._last
+
+    def of(self, transaction: Id) -> Id:
+        """The change whose function is to process a tuple."""
+        functions = [*self._earlier.values(), self._last]
+        new = [place for place, steps in enumerate(self._steps.values(), 1) if _is_new(steps, int(transaction))]
+        return functions[new[-1] if new else 0]
+
+
+def _is_new(steps: Steps, transaction: int) -> bool:
+    origin, position = transaction >> ROW_BITS, transaction & ((1 << ROW_BITS) - 1)
+    shares = [share for cut, share in steps if position > cut.get(origin, -1)]
+    return bool(shares) and _cohort(transaction) < shares[-1]
+
+
+def _cohort(transaction: int) -> float:
+    mixed = transaction & _MASK
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & _MASK
+    return (mixed ^ (mixed >> 31)) / 2.0**64
+
+
+_MASK = (1 << 64) - 1
+
+
 class Executed:
     """Compares recorded switches with the functions that ran."""
 
@@ -207,28 +272,38 @@ class Executed:
         self._due: dict[tuple[str, int], Id] = {}
         self._applied: defaultdict[tuple[str, int], set[Id]] = defaultdict(set)
         self._stale: Counter[tuple[str, int, Id, Id]] = Counter()
+        self._choices: defaultdict[tuple[str, int], _Choice] = defaultdict(_Choice)
 
     def add(self, record: Record) -> None:
         """Process the next record."""
         match record:
+            case Updated(update, operator, worker, steps=steps) if steps:
+                self._choices[operator, worker].add(update, steps, self._due.get((operator, worker), ""))
+                self._due[operator, worker] = update
+            case Updated(update, operator, worker, before, edges=False) if (operator, worker) in self._choices:
+                self._due[operator, worker] = self._choices[operator, worker].fix(update, before)
             case Updated(update, operator, worker, before, edges=False):
                 applied = self._applied[operator, worker]
                 applied.add(update)
                 if before not in applied:
                     self._due[operator, worker] = update
-            case Ran(_, operator, worker, function):
-                self._ran(operator, worker, function, 1)
+            case Ran(transaction, operator, worker, function):
+                self._ran(operator, worker, function, (transaction,))
             case RanMany(transactions, operator, worker, function) | Began(transactions, operator, worker, function):
-                self._ran(operator, worker, function, len(transactions))
+                self._ran(operator, worker, function, transactions)
             case TraceFlow() if record.resumed:
                 self._resumed.update(record.workers)
             case Wrote(operator, worker) if operator in self._resumed:
                 self._due.setdefault((operator, worker), record.function)
 
-    def _ran(self, operator: str, worker: int, function: str | None, tuples: int) -> None:
-        due = self._due.get((operator, worker), "")
-        if function is not None and function != due:
-            self._stale[operator, worker, due, function] += tuples
+    def _ran(self, operator: str, worker: int, function: str | None, transactions: Sequence[Id]) -> None:
+        due, choice = self._due.get((operator, worker), ""), self._choices.get((operator, worker))
+        if function is not None and choice is not None:
+            for transaction in transactions:
+                if (chosen := choice.of(transaction)) != function:
+                    self._stale[operator, worker, chosen, function] += 1
+        elif function is not None and function != due:
+            self._stale[operator, worker, due, function] += len(transactions)
 
     @property
     def stale(self) -> list[Stale]:

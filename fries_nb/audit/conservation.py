@@ -20,6 +20,8 @@ Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0, loop='', 
 
 The versions of operators that each transaction met: the part of a trace on which the verdict depends.
 
+Where a change is decided row by row, the recorded function of a tuple says which of those it follows.
+
 A worker's *version* is the set of updates that it has applied so far. A data operation on operator O precedes update u
 at its worker if u updates O and is not in the worker's version; it follows u if u is in it. So only (operator, version)
 of an operation is significant, not the worker: few distinct values, whatever the parallelism.
@@ -350,21 +352,31 @@ class Sightings:
         self._last_update: dict[tuple[str, int], Id] = {}
         self._skipped: defaultdict[tuple[str, Id], set[Id]] = defaultdict(set)
         self._before: set[tuple[str, Id]] = set()
+        # of each worker the updates of its function in order; and those with some that are decided row by row
+        self._order: defaultdict[tuple[str, int], list[Id]] = defaultdict(list)
+        self._by_row: set[tuple[str, int]] = set()
 
     def add(self, record: Record) -> None:
         """Process the next record: each worker's in order; those of different workers may interleave."""
         group_of = self._group_of
         match record:
-            case Ran(transaction, operator, worker):
-                group_of[transaction] = self._step(operator, worker)[group_of.get(transaction, 0)]
-            case RanMany(transactions, operator, worker):
-                step = self._step(operator, worker)
+            case Ran(transaction, operator, worker, function):
+                group_of[transaction] = self._step(operator, worker, function)[group_of.get(transaction, 0)]
+            case RanMany(transactions, operator, worker, function):
+                step = self._step(operator, worker, function)
                 for transaction in transactions:
                     group_of[transaction] = step[group_of.get(transaction, 0)]
             case TraceFlow():
                 self._before.update(product(record.workers, record.before))
-            case Updated(update, operator, worker, before) if (operator, update) not in self._before:
-                self._switch(update, operator, worker)
+            case Updated(update, operator, worker, steps=steps) if len(steps) > 1:
+                pass  # another step of a change that it has applied
+            case Updated(update, operator, worker, before, edges, steps) if (operator, update) not in self._before:
+                self._switch(update, operator, worker, before)
+                order = self._order[operator, worker]
+                if not edges:
+                    order.insert(order.index(before) if before in order else len(order), update)
+                if steps:
+                    self._by_row.add((operator, worker))
                 if before:
                     self._skipped[operator, before].add(update)
 
@@ -384,13 +396,20 @@ class Sightings:
         skipped = [self._skipped[operator, update] for update in applied if (operator, update) in self._skipped]
         return Version(operator, applied.union(*skipped)) if skipped else version
 
-    def _step(self, operator: str, worker: int) -> _Step:
+    def _step(self, operator: str, worker: int, function: Id | None = None) -> _Step:
         step = self._step_at.get((operator, worker))
+        if step is not None and function is not None and (operator, worker) in self._by_row:
+            return self._step_of(step.version, self._order[operator, worker], function)
         if step is None:
             step = self._step_at[operator, worker] = self._groups.step(Version(operator, frozenset()))
         return step
 
-    def _switch(self, update: Id, operator: str, worker: int) -> None:
+    def _step_of(self, version: Version, order: Sequence[Id], function: Id) -> _Step:
+        """The step of a tuple whose identity has chosen the function: updates behind that do not concern it."""
+        behind = order[order.index(function) + 1 :] if function in order else order
+        return self._groups.step(version._replace(applied=version.applied.difference(behind)))
+
+    def _switch(self, update: Id, operator: str, worker: int, before: Id) -> None:
         applied = self._step(operator, worker).version.applied
         if update in applied:
             raise TraceError(
@@ -398,9 +417,12 @@ class Sightings:
                 'records of several workers say which: "worker": 0, 1, ...'
             )
         self.updates[operator].add(update)
-        if applied:
-            self.orders[self._last_update[operator, worker], update] = operator
-        self._last_update[operator, worker] = update
+        if before in applied:
+            self.orders[update, before] = operator
+        else:
+            if applied:
+                self.orders[self._last_update[operator, worker], update] = operator
+            self._last_update[operator, worker] = update
         self._step_at[operator, worker] = self._groups.step(Version(operator, applied | {update}))
 
 

@@ -43,6 +43,7 @@ from fries_nb.changes.queue_entries import (
     has_finished,
     planned,
     predicted,
+    refuse_by_row,
     shape_requested,
     together,
 )
@@ -188,6 +189,8 @@ class ChangeQueue:
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             after = {name: update for join in joins for name, update in join.updates.items()} | dict(updates)
+            if scheduler == "cut":
+                refuse_by_row(whole, self._regions, after, limit, self._shell.identifies)
             guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
             change = self._new(plans, updates, began_s, requested_s, words, origin)
             request = Request(

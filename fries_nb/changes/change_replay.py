@@ -184,6 +184,9 @@ class _Replay:
         """The end of a stage, where something follows from it."""
         if step.does is StageAction.HOLD:
             self._add(ReplayKind.PASSED, (), (), "No tuple is on its way any more.")
+        elif step.does is StageAction.FREEZE:
+            words = "The highest positions of all answers are the cut: tuples above it are new, wherever they come."
+            self._add(ReplayKind.PASSED, (), (), words)
         elif step.does is StageAction.RESTART:
             targets = tuple(self.versions)
             self._switch(targets)
@@ -257,6 +260,9 @@ def _unfinished(result: Outcome) -> str:
 def _sent_words(step: MarkerStep) -> str:
     names = _names(step.operators)
     match step.does:
+        case StageAction.FREEZE:
+            message = "A message leaves" if len(step.operators) == 1 else "Messages leave"
+            return f"{message} the controller for {names}: begin no tuple, and say how far you are."
         case StageAction.HOLD:
             return f"A message leaves the controller for {names}: stop reading."
         case StageAction.RELEASE:
@@ -304,6 +310,8 @@ def _passed_words(step: MarkerStep, has_ended: bool) -> str:
     match step.does:
         case StageAction.TAG:
             return f"{name} tags the tuples that it reads from now on as new: both versions run, by the tag of a tuple."
+        case StageAction.FREEZE:
+            return f"{name} begins no tuple, and says how far it is."
         case StageAction.HOLD:
             return f"{name} stops reading, and sends a marker behind the tuples that it has sent."
         case StageAction.RELEASE:

@@ -36,6 +36,7 @@ from fries_nb.controller.states import ChangeProgress
 from fries_nb.controller.transactions import guard_of, names
 from fries_nb.dataflow.arguments import Limit, shown_limit
 from fries_nb.dataflow.graph import Graph, resized
+from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
@@ -65,6 +66,11 @@ class QueueShell(Protocol):
     @property
     def recovers(self) -> bool:
         """Whether the run can go back to a checkpoint."""
+
+    @property
+    def identifies(self) -> bool:
+        """Whether rows carry the identity of their source tuple."""
+        return True
 
     @property
     def hide(self) -> frozenset[str]:
@@ -490,6 +496,30 @@ def planned(
         number: schedule(scheduler, regions[number].graph, targets, pruning)
         for number, targets in (shares or {0: ()}).items()
     }
+
+
+def refuse_by_row(
+    plans: Mapping[int, Plan], regions: Sequence[Region], updates: Mapping[str, Update], limit: Limit | None,
+    identifies: bool,
+) -> None:  # fmt: skip
+    """Raise a PlanError if a change cannot be decided row by row."""
+    if not identifies:
+        words = "the rows of this run carry none; expected flow.run(identities=True), or scheduler='fries'"
+        raise PlanError(f"the cut decides by the identity of a row, and {words}")
+    if limit is not None:
+        raise PlanError("a change by the cut has no guard; expected guard=None, or scheduler='fries'")
+    if transformed := sorted(name for name, update in updates.items() if update.state is not None):
+        words = "old and new rows use a state in turns, so it keeps its form; expected scheduler='fries'"
+        raise PlanError(f"by the cut the state of {names(transformed)} cannot be transformed: {words}")
+    for number, plan in plans.items():
+        graph = regions[number].graph
+        above = plan.targets.union(*(nx.ancestors(graph.digraph, name) for name in plan.targets))
+        if timed := [name for name in above if is_timed(graph.operator(name))]:
+            words = "rows that time brings out belong to no row of a source, by which the cut decides"
+            raise PlanError(f"{names(timed)}: {words}; expected scheduler='fries'")
+        if plan.covering.loops:
+            words = "not inside a loop yet; expected scheduler='fries'"
+            raise PlanError(f"the cut was asked for {names(plan.covering.loops)}: {words}")
 
 
 def has_finished(operators: Iterable[str], region: int, regions: int) -> str:

@@ -39,7 +39,7 @@ from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction, keeps_state, names
 from fries_nb.planning.schedulers import Send, Stage, StageAction
-from fries_nb.protocol.messages import Prepare, WorkerId
+from fries_nb.protocol.messages import Freeze, Prepare, WorkerId
 
 
 class Changes(KnownChanges):
@@ -85,12 +85,13 @@ class Changes(KnownChanges):
     def quiet(self) -> bool:
         """Whether no change is queued, under way, or under guard."""
         under_way = self.in_flight is not None or self.fix is not None or self._deferred is not None
-        return not (under_way or self._queue or self._guards.all())
+        return not (under_way or self._queue or self._guards.all() or self.cuts.open)
 
     @property
     def is_settled(self) -> bool:
         """Whether no change is decided and not complete, or under guard, or drains a loop; some may be prepared."""
-        return not self.is_committing and not self._guards.all() and not self.is_draining and not self.restarting
+        free = not self.is_committing and not self._guards.all() and not self.is_draining and not self.restarting
+        return free and not self.cuts.open
 
     @property
     def is_committing(self) -> bool:
@@ -149,7 +150,9 @@ class Changes(KnownChanges):
         if self._deferred is not None and (first := self._deferred.first_of(operator)):
             return None if self._deferred.have_switched(self._paused_of(operator)) else first
         change = self.in_flight
-        if change is None or operator not in change.request.plan.targets:
+        if (open_before := self._paused.before(operator, self.cuts.open)) or change is None:
+            return open_before
+        if operator not in change.request.plan.targets:
             return ""
         return change.request.change if self._is_paused_before(operator) else None
 
@@ -173,14 +176,7 @@ class Changes(KnownChanges):
         if change is None and self._deferred is not None:
             return self._deferred_step(self._deferred, now_ns)
         if change is None:
-            if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
-                return None
-            if not self.reshaping.is_idle:
-                return None
-            if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
-                return None
-            self.in_flight = self._queue.popleft()
-            return self._begin(self.in_flight, now_ns)
+            return self._begin_next(now_ns)
         if change.state is ChangeState.PREPARING and (no_target := self._no_live_target(change)):
             return self._abort(change, now_ns, no_target)
         if change.request.shape is not None and not change.is_wired:
@@ -201,9 +197,37 @@ class Changes(KnownChanges):
             return self._checkpoint_first(now_ns)
         if self._lane.busy and not self._lane.commits and self._drain is None:
             return None
-        if change.request.plan.covering.loops and not self._is_drained(change):
+        if change.freezes:
+            return self._freeze(change, now_ns)
+        if change.begun is None and change.request.plan.covering.loops and not self._is_drained(change):
             return self._drain_loops(change, now_ns)
         return self._decide(change, now_ns)
+
+    def _begin_next(self, now_ns: int) -> list[Instruction] | None:
+        """Begin the first change of the queue, or what has to precede it."""
+        if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
+            return None
+        if not self.reshaping.is_idle:
+            return None
+        if not self._queue[0].freezes and self.cuts.open:
+            return self._end_cuts(now_ns)
+        if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
+            return None
+        self.in_flight = self._queue.popleft()
+        return self._begin(self.in_flight, now_ns)
+
+    def _freeze(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        """Let the targets of a change say how far they have begun; the change can still be aborted."""
+        cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
+        sends = change.stages[0].sends
+        change.freeze(self._workers.live(change.request.plan.targets))
+        return [*cancelled, *self._lane.start(sends, Freeze(change.request.change))]
+
+    def _end_cuts(self, now_ns: int) -> list[Instruction] | None:
+        """Let a marker pass behind the old rows of changes that are decided row by row, so that others can follow."""
+        if not self._checkpoints.may_begin or self._paused.operators:
+            return None
+        return self._checkpoints.begin(now_ns, self._recovery.recovers)
 
     def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
         """Take a step of the changes that the last restart has deferred; nothing else is begun before they are done."""
@@ -370,6 +394,8 @@ class Changes(KnownChanges):
         return self._abort(change, now_ns, why)
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        if change.begun is not None:
+            change.steps = (self.cuts.decide(change.request.change, change.request.plan.targets, change.begun),)
         steps: list[Instruction] = [self._journal(change)]
         if change.request.shape is not None:
             steps += self.reshaping.decide()
@@ -386,7 +412,7 @@ class Changes(KnownChanges):
         request, targets, epoch = change.request, change.request.plan.targets, 0
         if request.shape is not None:
             targets, epoch = frozenset(request.payloads), self.reshaping.epoch
-        action = action_of(stage, request.change, targets, change.before, epoch, request.rerouted)
+        action = action_of(stage, request.change, targets, change.before, epoch, request.rerouted, change.steps)
         if change is self.fix:
             fcms = self._lane.start_bypass(change.alone(), action)
         else:

@@ -94,6 +94,7 @@ from fries_nb.protocol.checkpoints import (
     without_superseded,
 )
 from fries_nb.protocol.messages import Action, Commit, Done, RequeuedRow, Saved, WorkerId
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.transitions import moved
 
 NONE_GIVEN: Mapping[str, bytes] = MappingProxyType({})
@@ -159,6 +160,7 @@ class Recovery:
         shape: bytes = b"",
         rerouted: Collection[str] = (),
         given: Mapping[str, bytes] = NONE_GIVEN,
+        steps: tuple[RolloutStep, ...] = (),
     ) -> CommittedChange:
         """Record the decision on a change, which is carried out even if hosts are lost."""
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
@@ -166,7 +168,7 @@ class Recovery:
         self.decisions += 1
         decided = CommittedChange(
             change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions,
-            shape, tuple(sorted(rerouted)), given=dict(given),
+            shape, tuple(sorted(rerouted)), given=dict(given), steps=steps,
         )
         insert_decided(self.decided, decided)
         for operator in payloads:

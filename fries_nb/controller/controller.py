@@ -312,6 +312,7 @@ class Controller:
 
     def _ended(self, ended: Ended, now_ns: int) -> list[events.Instruction]:
         self._workers.end(ended.worker)
+        self._changes.cuts.ended(ended.worker, ended.begun)
         commits = self._lane.commits
         actions = self._lane.end(ended.worker)
         counted = any(isinstance(action, Commit) for action in actions)

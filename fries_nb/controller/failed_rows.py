@@ -53,7 +53,7 @@ comes to the worker behind (see ``worker.retries``).
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
@@ -82,6 +82,11 @@ class PausedOperators(Coordinator):
     def workers(self) -> tuple[WorkerId, ...]:
         """The paused workers, sorted."""
         return tuple(sorted(self._paused))
+
+    def before(self, operator: str, changes: Iterable[str]) -> str:
+        """The first of these changes for which a tuple is old on which an operator is paused; empty for none."""
+        old_for = {answer.before for worker, answer in self._paused.items() if worker.operator == operator}
+        return next((change for change in changes if change in old_for), "")
 
     def pause(self, answer: Paused) -> OperatorPaused:
         """Record that a worker is paused, possibly again after an ineffective fix."""

@@ -44,6 +44,7 @@ from msgspec.structs import replace
 
 from fries_nb.controller.commits import Checkpoints, Recovery
 from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.cuts import Cuts
 from fries_nb.controller.events import (
     ChangeCancelled,
     ChangeRequested,
@@ -73,7 +74,9 @@ from fries_nb.protocol.messages import (
     Action,
     ApplyDeferred,
     Attempt,
+    Commit,
     Done,
+    Freeze,
     Hold,
     Prepared,
     Reconfigure,
@@ -210,11 +213,12 @@ class KnownChanges(Coordinator):
         known: id to every requested change and every rollback by a guard; see ``CHANGES_KEPT``.
         in_flight: the change under way, if any.
         fix: the fix of a paused operator that is under way beside it, if any.
+        cuts: the changes that are decided row by row, as long as old rows may come.
         restarting: id of a decided change that is carried out by a restart of all hosts; ``None`` if there is none.
     """
 
     takes = (ChangeRequested, ChangeCancelled, Journaled, Prepared, Rehearsed, Settled)
-    actions = (Reconfigure, Hold, Release, Attempt, ApplyDeferred)
+    actions = (Reconfigure, Freeze, Hold, Release, Attempt, ApplyDeferred, Commit)
 
     def __init__(
         self,
@@ -235,9 +239,8 @@ class KnownChanges(Coordinator):
         self._drain: LoopDrain | None = None
         self._deferred: DeferredChanges | None = None
         self._decided: list[Transaction] = []  # deferred changes without an outcome
-        self.reshaping = reshaping
-        self._workers = workers
-        self._lane = lane
+        self.reshaping, self.cuts = reshaping, Cuts(workers, lane)
+        self._workers, self._lane = workers, lane
         self._checkpoints = checkpoints
         self._recovery = recovery
         self._paused = paused
@@ -266,11 +269,15 @@ class KnownChanges(Coordinator):
     def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
         """Process a worker's acknowledgement of a marker of a change, or of the drain before it."""
         match action:
+            case Freeze():
+                self.known[action.change].frozen(worker, done)
             case Attempt():
                 self._asked(done, worker)
             case ApplyDeferred():
                 if self._deferred is not None:
                     self._deferred.switched(worker, done)
+            case Commit():
+                return [*self.cuts.passed(worker, done)]
             case Reconfigure() | Hold() | Release():
                 change = self.known[action.change]
                 if change.state is ChangeState.COMMITTING:  # else it has ended: the marker passes the rest of its scope
@@ -394,6 +401,7 @@ class KnownChanges(Coordinator):
         """Abort undecided changes without messages to workers, since all hosts are lost."""
         resolved: list[Instruction] = []
         self.restarting = self._awaited_epoch = self._drain = self._deferred = None
+        self.cuts.lost()
         self._is_early = False
         for change in self._under_way():
             if change.state is ChangeState.PREPARING:
@@ -471,6 +479,7 @@ class KnownChanges(Coordinator):
                 b"" if request.shape is None else request.shape.fingerprint,
                 self._rerouted(change),
                 self._given(change),
+                change.steps,
             )
         )
 
@@ -511,6 +520,7 @@ class KnownChanges(Coordinator):
         outcome = change.resolve(ChangeState.FAILED, now_ns, words)
         over = self.let_go(outcome.change, "nothing of the change is in place")
         back = Journal(self._recovery.take_back(outcome.change))
+        self.cuts.withdraw(outcome.change)
         return [*opened, back, *_forgotten(change), Resolved(outcome), *over]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:

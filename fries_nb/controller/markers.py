@@ -57,6 +57,7 @@ from fries_nb.protocol.messages import (
     Cancel,
     Commit,
     Fcm,
+    Freeze,
     Hold,
     InputEnded,
     Installed,
@@ -68,6 +69,7 @@ from fries_nb.protocol.messages import (
     ReturnRows,
     WorkerId,
 )
+from fries_nb.protocol.rollout import RolloutStep
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ _RESCALE = "the number of hosts or workers is being changed"
 _SEARCH = "the search for the end of a loop"
 ACTIONS: Mapping[type[Action], ActionTraits] = {
     Reconfigure: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
+    Freeze: ActionTraits((ChangeRequested,), ChangeState.PREPARING),
     Hold: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
     Release: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
     BlockEntries: ActionTraits((ChangeRequested,), ChangeState.PREPARING, is_tentative=True),
@@ -301,12 +304,14 @@ def tags(stages: Iterable[Stage]) -> bool:
 
 def action_of(
     stage: Stage, change: str, targets: frozenset[str], before: str, epoch: int = 0,
-    rerouted: frozenset[str] = frozenset(),
+    rerouted: frozenset[str] = frozenset(), steps: tuple[RolloutStep, ...] = (),
 ) -> Action:  # fmt: skip
-    """The action of a stage's markers; for ``epoch`` and ``rerouted`` of a change of the shape see ``Reconfigure``."""
+    """The action of a stage's markers; for what only some changes have see ``Reconfigure``."""
     match stage.does:
         case StageAction.SWITCH:
-            return Reconfigure(change, targets, before=before, epoch=epoch, rerouted=rerouted)
+            return Reconfigure(change, targets, before=before, epoch=epoch, rerouted=rerouted, steps=steps)
+        case StageAction.FREEZE:
+            return Freeze(change)
         case StageAction.TAG:
             return Reconfigure(change, targets, tagged=True)
         case StageAction.HOLD:

@@ -22,6 +22,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
 from fries_nb.protocol.messages import EXAMPLES, Done, Prepared, Rehearse, Rehearsed, WorkerId
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.transitions import moved
 
 NS_PER_MS = 1_000_000
@@ -47,6 +48,8 @@ class Transaction:
         guard: the guard for which its workers keep their current configuration; ``None`` without one, and for a fix.
         replaces: the guards that its decision has ended and all of whose targets it changes.
         undoes: id of the guarded change that this automatic rollback undoes; otherwise empty.
+        begun: of a change that is decided row by row, how far its frozen workers have begun; ``None`` before that.
+        steps: its steps, if it is decided row by row, once they are decided.
         is_wired: of a change of the shape, whether all workers know the channels of both shapes.
         stage: index of the stage under way; -1 before the decision.
         pending_acks: while preparing, the workers whose ``Prepared`` or ``Rehearsed`` is awaited, ended or not; while
@@ -72,6 +75,8 @@ class Transaction:
         self.guard: Guard | None = None
         self.replaces: tuple[Watch, ...] = ()
         self.undoes = ""
+        self.begun: list[Mapping[int, int]] | None = None
+        self.steps: tuple[RolloutStep, ...] = ()
         self.is_wired = False
         self.stage = -1
         self.pending_acks: set[WorkerId] = set()
@@ -191,6 +196,21 @@ class Transaction:
         self.pending_acks = set()
         self.move(ChangeState.COMMITTING)
         self._sent_ns = now_ns
+
+    @property
+    def freezes(self) -> bool:
+        """Whether its workers have to be frozen before it can be decided."""
+        return self.begun is None and self.stages[0].does is StageAction.FREEZE
+
+    def freeze(self, awaited: Iterable[WorkerId]) -> None:
+        """Begin to freeze its workers; their answers are awaited, before the decision."""
+        self.begun, self.pending_acks, self.stages = [], set(awaited), self.stages[1:]
+
+    def frozen(self, worker: WorkerId, done: Done | None) -> None:
+        """Record the answer of a frozen worker; ``None`` if it has ended instead."""
+        if self.begun is not None and self.state is ChangeState.PREPARING:
+            self.pending_acks.discard(worker)
+            self.begun += [] if done is None else [done.begun]
 
     def alone(self) -> str:
         """The only target operator, which it may fix; empty if there are several, or the shape changes with it."""

@@ -33,8 +33,10 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
+from fries_nb.operators.row_versions import chooser, side_by_side
 from fries_nb.operators.rows import Row
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.trace import Began, Counts, Emitted, Matched, RanMany, Requeued, Updated, WorkerRecord, Wrote
 
 if TYPE_CHECKING:
@@ -130,12 +132,14 @@ class AuditLog:
     def _open(self) -> tuple[list[Any], ...]:
         return *self._runs.values(), *self._emitted.values(), *self._begun.values(), *self._matched.values()
 
-    def updated(self, change: str, before: str, edges: bool = False) -> None:
-        """Log a switch, of the out-edges only if ``edges``, after the records so far."""
-        if change in self.known:
+    def updated(
+        self, change: str, before: str, edges: bool = False, steps: tuple[RolloutStep, ...] = ()
+    ) -> None:
+        """Log a switch, of the out-edges only if ``edges``, after the records so far; ``steps``: see ``Updated``."""
+        if change in self.known and len(steps) <= 1:
             return
         self._close()
-        self._add(Updated(change, *self._worker, before, edges))
+        self._add(Updated(change, *self._worker, before, edges, tuple([(one.cut, one.share) for one in steps])))
 
     def began_with(self, changes: Iterable[str], rerouted: Collection[str]) -> None:
         """Log switches in front of all records so far: the worker has made them before its first tuple.
@@ -255,12 +259,26 @@ def made_of(instance: Instance) -> Callable[[Row, int], None] | None:
 
 def logged(instance: Instance, step: Step) -> Step:
     """The step, extended to log each tuple under the function that is compiled into it."""
+    if instance.earlier:
+        return logged_by_version(instance, step)
     log = instance.log.runs_by(instance.identity).append
 
     def logging(row: Row) -> None:
         columns = row.columns  # the row's own, unless the function keeps it
         step(row)
         log(columns.transactions()[row.index])  # after the step, so that a tuple that is retried is logged once
+
+    return logging
+
+
+def logged_by_version(instance: Instance, step: Step) -> Step:
+    """The step, extended to log each tuple under the function of its version."""
+    choose, logs = chooser(instance), [instance.log.runs_by(one.identity).append for one in side_by_side(instance)]
+
+    def logging(row: Row) -> None:
+        columns = row.columns
+        step(row)
+        logs[choose(row)](columns.transactions()[row.index])
 
     return logging
 

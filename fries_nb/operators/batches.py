@@ -38,6 +38,7 @@ from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, newest_ro
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, mapped
+from fries_nb.operators.row_versions import runs_of, side_by_side
 from fries_nb.operators.steps import Results
 
 SLICE_NS = 2_000_000
@@ -186,8 +187,7 @@ class BatchExecutor:
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._instances = instances
         self._pauses = instances[0].operator.on_error == "pause"
-        self._calls: list[Call] = []
-        self._ran: list[list[int]] = []
+        self._calls: list[list[tuple[Call, list[int]]]] = []  # of each operator, for each of its versions
         self._batch: pa.RecordBatch | None = None
         self._position = 0
         self._passed: dict[int, deque[Passed]] = {}
@@ -198,8 +198,10 @@ class BatchExecutor:
         for instance in self._instances:
             instance.written.forget()
         self._passed = {position: kept for position, kept in self._passed.items() if not position}  # as they came
-        self._calls = [call_of_batch(instance) for instance in self._instances]
-        self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
+        self._calls = [
+            [(call_of_batch(one), one.log.runs_by(one.identity)) for one in side_by_side(instance)]
+            for instance in self._instances
+        ]
 
     reads: Sequence[str] = ()
 
@@ -248,17 +250,15 @@ class BatchExecutor:
 
     def _through(self, batch: pa.RecordBatch) -> int:
         taken: int = batch.num_rows
-        for position, (instance, call, ran) in enumerate(zip(self._instances, self._calls, self._ran, strict=True)):
+        for position, (instance, calls) in enumerate(zip(self._instances, self._calls, strict=True)):
             instance.refused.clear()
-            out = call(batch)
+            out = self._called(instance, calls, batch)
             if rows := passed(batch.num_rows, instance.refused):
                 kept = self._passed.setdefault(position, deque(maxlen=SAMPLES))
                 if batch.get_total_buffer_size() > LIGHT:
                     kept.clear()
                 kept.appendleft((batch, rows))
             instance.processed += batch.num_rows
-            if instance.audit:
-                log_batch(instance, ran, batch, out)
             batch = out
             if not batch.num_rows:
                 break
@@ -266,6 +266,23 @@ class BatchExecutor:
             self._results.append((0, batch))
         self._position += taken
         return taken
+
+    def _called(
+        self, instance: Instance, calls: Sequence[tuple[Call, list[int]]], batch: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """The result of an operator's function, or of several, each for the rows of its version."""
+        made: list[pa.RecordBatch] = []
+        taken, refused = 0, set[int]()
+        for version, rows in runs_of(instance.earlier, batch):
+            call, ran = calls[version]
+            made.append(out := call(rows))
+            if instance.audit:
+                log_batch(instance, ran, rows, out)
+            refused |= {taken + place for place in instance.refused}
+            instance.refused.clear()
+            taken += rows.num_rows
+        instance.refused |= refused
+        return made[0] if len(made) == 1 else _joined(made)
 
     def results(self) -> Results:
         taken, self._results = self._results, []

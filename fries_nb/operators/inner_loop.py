@@ -290,6 +290,7 @@ def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
     """Whether an inner loop can process a chain: maps, filters, a split; none audited or with an error policy."""
     return (len(outputs) == 1 or instances[-1].operator.branches > 1) and not any(
         instance.audit
+        or instance.earlier
         or instance.agenda is not None
         or is_watched(instance)
         or not CALLS[instance.operator.kind].loops

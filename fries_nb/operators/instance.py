@@ -46,6 +46,7 @@ from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
+from fries_nb.operators.row_versions import Earlier, settled, with_fix, with_steps
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation
@@ -53,6 +54,7 @@ from fries_nb.progress.tokens import TokenBook, TokenKeepers
 from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.trace import Counts, WorkerRecord
 
 if TYPE_CHECKING:
@@ -115,6 +117,9 @@ class Failing:
 
 class Instance:
     """An operator's worker, without its channels."""
+
+    earlier: tuple[Earlier, ...] = ()
+    """What it runs for rows that are old for changes which are decided row by row."""
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
         self.worker = worker
@@ -277,6 +282,13 @@ class Instance:
             raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
         if self._previous is None or self._previous.rollback != before:
             self.unguard()
+        if before in [one.change for one in self.earlier]:
+            self.earlier = with_fix(self.earlier, before, ready.function, ready.recreate, change)
+            place = self.applied.index(before)
+            self.applied = (*self.applied[:place], change, *self.applied[place:])
+            if self.audit:
+                self.log.updated(change, before)
+            return True
         if ready.guard:
             self.guarded = change
             back = renewed(definitions_of(self.recreate), ready.back)
@@ -285,6 +297,43 @@ class Instance:
         self.recreate = ready.recreate
         self.apply_change(change, ready.transform, before)
         return True
+
+    def decide_rows(self, change: str, steps: tuple[RolloutStep, ...]) -> bool:
+        """Take a step of a change that is decided row by row; returns whether it is the first one.
+
+        Raises:
+            ProtocolError: the change is not prepared, or transforms the state.
+        """
+        ready = self.prepared.pop(change, None)
+        if ready is not None:
+            self.unguard()
+            self.run_beside(change, steps, ready.function, ready.recreate)
+        elif any(one.change == change for one in self.earlier):
+            self.earlier = with_steps(self.earlier, change, steps)
+        else:
+            raise ProtocolError(f"{self.worker} was told a step of change {change!r}, which it has not prepared")
+        if self.audit:
+            self.log.updated(change, "", steps=steps)
+        return ready is not None
+
+    def run_beside(
+        self, change: str, steps: tuple[RolloutStep, ...], function: Any, recreate: Callable[[], Any] | None
+    ) -> None:
+        """Run this function for the rows that are new for a change, and the present one for the others."""
+        self.earlier = (*self.earlier, Earlier(change, steps, self.function, self.recreate, self.identity))
+        self.run_function(function, change)
+        self.recreate = recreate
+        self.written.agreed = pa.schema([])
+        self.applied = (*self.applied, change)
+
+    def settle(self, change: str) -> bool:
+        """Drop what no row needs any more of a change that is decided row by row; returns whether it had any."""
+        before = self.earlier
+        self.earlier, back = settled(before, change)
+        if back is not None:
+            self.install(back.function, back.identity)
+            self.recreate, self.log.function = back.recreate, back.identity
+        return self.earlier != before
 
     def unguard(self, change: str = "", keeps: bool = False) -> bool:
         """End the guard of a change; returns whether the operator was under guard."""
@@ -335,6 +384,11 @@ class Instance:
         self._installed = (function, change, self.identity)
         self.function = function
         self.log.function = change
+
+    def install(self, function: Any, identity: str) -> None:
+        """Run a function that the operator had before, under the id of the change that had installed it."""
+        self._installed = (function, identity, identity)
+        self.function = function
 
     @property
     def identity(self) -> str:

@@ -37,6 +37,7 @@ from fries_nb.operators.error_policy import (
     whole,
 )
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.row_versions import chosen_step, side_by_side
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import (
     Apart,
@@ -247,7 +248,13 @@ class _Call:
 
 def row_call(instance: Instance) -> _Call:
     """The call with a row."""
-    return _Call(instance, CALLS[instance.operator.kind].step, refuse_row, is_logged=True)
+    make = CALLS[instance.operator.kind].step
+    return _Call(instance, partial(_by_version, make) if instance.earlier else make, refuse_row, is_logged=True)
+
+
+def _by_version(make: Callable[[Instance, Behind], Step], instance: Instance, behind: Behind) -> Step:
+    """The step of an operator that runs several functions, for each row that of its version."""
+    return chosen_step(instance, [make(one, behind) for one in side_by_side(instance)])
 
 
 def has_due(instance: Instance) -> bool:

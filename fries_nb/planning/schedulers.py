@@ -14,6 +14,8 @@ fries        switch  FM: FM-MC
 epoch        switch  payments: FC-FM-MC-payments
 naive        switch  FM: FM MC: MC
 multiversion tag     payments: FC-FM-MC-payments
+cut          freeze  FM: FM MC: MC
+cut          switch  FM: FM MC: MC
 restart      restart payments: FC-FM-MC-payments
 minibatch    hold    payments: FC-FM-MC-payments
 minibatch    switch  FM: FM MC: MC
@@ -64,6 +66,8 @@ class StageAction(StrEnum):
     """Sources stop reading; when the stage ends, no tuple is in transit."""
     RELEASE = "release"
     """Sources continue to read."""
+    FREEZE = "freeze"
+    """Targets begin no tuple until the change is decided; what they have begun belongs to the old version."""
     RESTART = "restart"
     """A checkpoint is taken; when it is complete, the run restarts from it with the new functions."""
 
@@ -141,6 +145,16 @@ def multiversion(graph: Graph, covering: Covering) -> Stages:
     return (Stage(_from_sources(graph), covering.targets, StageAction.TAG),)
 
 
+def cut(graph: Graph, covering: Covering) -> Stages:
+    """Targets say how far they have begun; above the highest of their answers a row is new, wherever it comes from.
+
+    No marker waits behind a tuple, whatever is between the targets: the delay is two round trips. The cost is a
+    check of each row's identity until the last old row has passed. See ``protocol.rollout``.
+    """
+    alone = _alone(covering.targets)
+    return (Stage(alone, covering.targets, StageAction.FREEZE), Stage(alone, covering.targets))
+
+
 def restart(graph: Graph, covering: Covering) -> Stages:
     """A checkpoint is taken, the job ends, and is started again with the new functions (Flink's savepoints)."""
     return (Stage(_from_sources(graph), frozenset(graph.by_name), StageAction.RESTART),)
@@ -166,6 +180,7 @@ SCHEDULERS: dict[str, Callable[[Graph, Covering], Stages]] = {
     "epoch": epoch,
     "naive": naive,
     "multiversion": multiversion,
+    "cut": cut,
     "restart": restart,
     "minibatch": minibatch,
 }

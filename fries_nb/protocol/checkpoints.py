@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from fries_nb.progress.tokens import SavedTokens
 from fries_nb.protocol.frames import RequeuedRow
+from fries_nb.protocol.rollout import RolloutStep
 
 PARKED = "parked-"
 """How directories with states of removed operators begin; others have the number of a checkpoint."""
@@ -183,6 +184,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
             which changes no function. A restart from a checkpoint that has not ``decided`` it gives them again.
         given: each operator that it has added anew to the states by key with which that begins, pickled; empty for
             none. It begins so again at a restart from a checkpoint that has not ``decided`` the change.
+        steps: its steps, if it is decided row by row; see ``rollout``.
     """
 
     change: str
@@ -199,6 +201,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     rerouted: tuple[str, ...] = ()
     requeued: tuple[RequeuedRow, ...] = ()
     given: dict[str, bytes] = {}
+    steps: tuple[RolloutStep, ...] = ()
 
     @property
     def targets(self) -> frozenset[str]:

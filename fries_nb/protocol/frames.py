@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from fries_nb.progress.times import Time
 from fries_nb.progress.tokens import SavedTokens
+from fries_nb.protocol.rollout import RolloutStep
 
 
 class WorkerId(NamedTuple):
@@ -64,6 +65,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
         epoch: epoch of the topology in which workers have switched to the dataflow after the change, if it is one of
             the shape; else 0. Every member of the scope is told, and waits for the others that send to it.
         rerouted: the operators of which only the out-edges change; those of a target may change as well.
+        steps: all steps of a change that is decided row by row, see ``rollout``; empty for any other.
     """
 
     change: str
@@ -72,6 +74,13 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
     before: str = ""
     epoch: int = 0
     rerouted: frozenset[str] = frozenset()
+    steps: tuple[RolloutStep, ...] = ()
+
+
+class Freeze(msgspec.Struct, frozen=True, tag=True):
+    """Action: the targets of a change begin no tuple until it is decided or aborted, and say how far they are."""
+
+    change: str
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
@@ -175,7 +184,8 @@ class ReturnRows(msgspec.Struct, frozen=True, tag=True):
 
 
 Action = (
-    Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits | ReturnRows
+    Reconfigure | Freeze | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits
+    | ReturnRows
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from fries_nb.protocol.frames import (
     Data,
     End,
     Frame,
+    Freeze,
     Hold,
     Marker,
     Move,
@@ -149,8 +150,8 @@ class Measurements(msgspec.Struct, frozen=True, tag=True):
 
 __all__ = [
     "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
-    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "ReturnRows",
-    "RequeuedRow", "Tag", "WorkerId",
+    "Frame", "Freeze", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release",
+    "RequeuedRow", "ReturnRows", "Tag", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker
@@ -236,6 +237,12 @@ class Unguard(msgspec.Struct, frozen=True, tag=True):
 
     change: str
     keeps: bool = False
+
+
+class Settle(msgspec.Struct, frozen=True, tag=True):
+    """No row that is old for this change, which is decided row by row, will come; drop the function before it."""
+
+    change: str
 
 
 class SetRate(msgspec.Struct, frozen=True, tag=True):
@@ -336,7 +343,7 @@ class EndTap(msgspec.Struct, frozen=True, tag=True):
 
 
 Control = (
-    Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
+    Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | Settle | SetRate | Drain | EndLoop | OpenEntries
     | AdoptTopology | SetChain | AdoptSplits | LookAtState | LookAtRows | EndTap
 )  # fmt: skip
 
@@ -428,6 +435,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
         busy: whether it held tuples when it applied an attempt's marker; ``Settled`` follows, unless it ends.
         observed: number of frames that a loop's head took from feedback channels until the marker came back on them.
         positions: splits that a source's worker has given up, with the positions to continue from.
+        begun: of a frozen worker, the highest position of each origin that it has begun; see ``rollout``.
     """
 
     marker: int
@@ -440,6 +448,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     busy: bool = False
     observed: int = 0
     positions: dict[int, Position | None] = {}
+    begun: dict[int, int] = {}
 
 
 class SplitsRead(msgspec.Struct, frozen=True, tag=True):
@@ -449,10 +458,17 @@ class SplitsRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The worker has processed its last tuple and ended its output channels; ``files`` are a sink's remaining parts."""
+    """The worker has processed its last tuple and ended its output channels.
+
+    Attributes:
+        worker: the worker.
+        files: a sink's remaining parts.
+        begun: the highest position of each origin that it has begun; empty if rows have no identities. See ``rollout``.
+    """
 
     worker: WorkerId
     files: tuple[str, ...] = ()
+    begun: dict[int, int] = {}
 
 
 class InputEnded(msgspec.Struct, frozen=True, tag=True):
@@ -550,6 +566,8 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
         row: the tuple as JSON; values without a JSON type as text.
         change: id of the guarded change whose configuration failed, if the worker waits for its rollback; else empty.
         chain: the operators that retry the tuple together, in order: those of the worker's chain.
+        before: id of the change, decided row by row, for which the tuple is old, so that a fix of it comes before that;
+            empty if there is none.
     """
 
     worker: WorkerId
@@ -558,6 +576,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
     row: str = ""
     change: str = ""
     chain: tuple[str, ...] = ()
+    before: str = ""
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ determines conflict-serializability, however the records of different workers ar
 >>> print(to_line(Ran("t1", "FM")))
 {"kind":"data","transaction":"t1","operator":"FM"}
 >>> from_line('{"kind":"update","id":"u1","operator":"FM"}')
-Updated(id='u1', operator='FM', worker=0, before='', edges=False)
+Updated(id='u1', operator='FM', worker=0, before='', edges=False, steps=())
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
     ``before`` names a change that is ordered after this one at every worker and replaces the same function: a worker
     that has applied that one skips this one. With ``edges``, a change of the shape has added the operator, or replaced
-    the edges on which it sends, and its function runs on.
+    the edges on which it sends, and its function runs on. With ``steps``, each a cut (origin to position) and a share,
+    the function that processes a row follows from its identity (see ``rollout``).
     """
 
     id: str | int
@@ -108,6 +109,7 @@ class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
     worker: int = 0
     before: str = ""
     edges: bool = False
+    steps: tuple[tuple[dict[int, int], float], ...] = ()
 
 
 class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data_many"):

@@ -154,6 +154,11 @@ class RegionRunner(QueueShell):
         return self.resumable or (self.options.recover and not self.without_checkpoints)
 
     @property
+    def identifies(self) -> bool:
+        """Whether rows carry the identity of their source tuple."""
+        return self.options.audit
+
+    @property
     def state(self) -> str:
         """The state of the run; between two regions it is ``joining``.
 

@@ -175,6 +175,19 @@ def draw_troubled(seed: int) -> Scenario:
     return _troubled(draw_scenario(seed, ALL_SCHEDULES), random.Random(f"trouble {seed}"))
 
 
+def draw_by_row(seed: int) -> Scenario:
+    """A scenario in which most changes are decided row by row, in quick succession, with or without faults."""
+    chance = random.Random(f"by row {seed}")
+    drawn = draw_scenario(seed) if chance.random() < 0.5 else draw_focused(seed, chance.random() < 0.5)
+    if not chance.randint(0, 1):
+        drawn = replace(drawn, cluster=drawn.cluster | {"faults": Faults(), "checkpoints": False})
+    wishes = [wish for wish in drawn.wishes for _ in range(chance.randint(1, 2))]
+    by_row = tuple(
+        replace(wish, scheduler="cut", transforms=False, bad={}) if chance.random() < 0.8 else wish for wish in wishes
+    )
+    return replace(drawn, wishes=by_row)
+
+
 def draw_focused(seed: int, chained: bool = False) -> Scenario:
     """A scenario with faults and a small keyed dataflow, changed in mid-stream, in which rare events are frequent."""
     chance = random.Random(f"focus {seed}")

@@ -30,7 +30,7 @@ The effect of a marker's action on the operators of a chain.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -49,6 +49,7 @@ from fries_nb.protocol.messages import (
     Commit,
     Done,
     Failed,
+    Freeze,
     Hold,
     Marker,
     MoveSplits,
@@ -204,11 +205,14 @@ class Alignment:
             del self._holding[channel]
 
 
+NOTHING_BEGUN: Mapping[int, int] = {}
 SHOWN_CHARS = 2_000
 """Maximum length of a tuple in the details of an error."""
 
 
-def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Done:
+def effect_of(
+    marker: Marker, instance: Instance, ended: bool, busy: bool, begun: Mapping[int, int] = NOTHING_BEGUN
+) -> Done:
     """Carry out the marker's action at this operator, and return the acknowledgement."""
     action, worker = marker.action, instance.worker
     if ended:
@@ -216,8 +220,11 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
             instance.skip_change(action.change)
         return Done(marker.id, worker, ended=True)
     if isinstance(action, Commit):
-        read = instance.processed if instance.operator.traits.is_source else 0
-        return Done(marker.id, worker, read=read)
+        if instance.operator.traits.is_source:
+            return Done(marker.id, worker, read=instance.processed, begun=dict(begun))
+        return Done(marker.id, worker)
+    if isinstance(action, Freeze):
+        return Done(marker.id, worker, begun=dict(begun))
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
     if isinstance(action, ApplyDeferred):
@@ -232,11 +239,15 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         instance.reroute(action.change)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
-    if action.before in instance.applied:
+    if action.before in instance.applied and action.before not in [one.change for one in instance.earlier]:
         instance.supersede_change(action.change)
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
-    return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
+    if action.steps:
+        switched = instance.decide_rows(action.change, action.steps)
+    else:
+        switched = instance.switch(action.change, action.before)
+    return Done(marker.id, worker, switched=switched, old_tuples=old_tuples)
 
 
 def _given_up(instance: Instance, action: MoveSplits) -> dict[int, Position | None]:
@@ -271,14 +282,16 @@ class MarkerEffects:
     given_up: tuple[tuple[int, ...], ...] = ()
 
 
-def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy: bool) -> MarkerEffects:
+def effects_of(
+    marker: Marker, instances: Sequence[Instance], ended: bool, busy: bool, begun: Mapping[int, int] = NOTHING_BEGUN
+) -> MarkerEffects:
     """Carry out the marker's action at the first of these operators, up to one that is not in its scope.
 
     The acknowledgement of a commit's marker names the parts that the operator has written, so the current part is
     closed first.
     """
     inside = list(takewhile(lambda instance: instance.worker.operator in marker.scope, instances))
-    done = [effect_of(marker, instance, ended, busy) for instance in inside]
+    done = [effect_of(marker, instance, ended, busy, begun) for instance in inside]
     answer = ClosePart if isinstance(marker.action, Commit) and not ended else TellController
     reads = not ended and any(instance.operator.traits.is_source for instance in inside)
     held = isinstance(marker.action, Hold) if reads and isinstance(marker.action, Hold | Release) else None

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -67,6 +68,14 @@ from fries_nb.worker.events import (
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.meters import LatencyMeter
 from fries_nb.worker.outbox import Outbox
+
+
+@dataclass(frozen=True, slots=True)
+class PassedSlice:
+    """A slice that the worker has processed, by reference: rows that came in, if any, and batches that went out."""
+
+    came: pa.RecordBatch | None
+    went: Results
 
 
 class WorkerReports:

@@ -74,6 +74,7 @@ from fries_nb.operators.dry_run import shown_tuple
 from fries_nb.operators.error_policy import NotUndoneError, is_retried
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance, row_as_json
+from fries_nb.operators.row_versions import old_for
 from fries_nb.protocol.messages import Paused, Resumed
 
 
@@ -130,7 +131,8 @@ class PauseState:
         words, details = (masked_text(text, known, hide) for text in (str(error), error.details))
         shown = row_as_json(values, hide) if row is not None else ""
         chain = tuple([instance.worker.operator for instance in self._instances])
-        self._tell(Paused(failed.worker, words, details, shown, self._guard, chain))
+        before = "" if row is None else old_for(failed.earlier, execution.unread)
+        self._tell(Paused(failed.worker, words, details, shown, self._guard, chain, before))
 
     @property
     def under_way(self) -> bool:

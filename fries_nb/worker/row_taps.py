@@ -35,7 +35,8 @@ from fries_nb.operators.instance import FAILURES
 from fries_nb.operators.state import gathered
 from fries_nb.protocol.messages import LookAtRows, RowsSeen, TapCounts, WorkerId
 from fries_nb.worker.looks import PIECE_NS, Kept, kept_rows
-from fries_nb.worker.worker import PassedSlice, Worker
+from fries_nb.worker.reports import PassedSlice
+from fries_nb.worker.worker import Worker
 
 SHARE = 0.02
 """The share of a worker's time that its taps have."""

@@ -23,7 +23,6 @@ from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import SAMPLES, DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.steps import Results
 from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.progress.agenda import Firing
 from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
@@ -45,6 +44,7 @@ from fries_nb.protocol.messages import (
     Ended,
     Fcm,
     Frame,
+    Freeze,
     Installed,
     Marker,
     Move,
@@ -55,6 +55,7 @@ from fries_nb.protocol.messages import (
     Reconfigure,
     Report,
     SetRate,
+    Settle,
     Settled,
     Unguard,
     WorkerId,
@@ -89,23 +90,16 @@ from fries_nb.worker.events import (
     ToReader,
     Warned,
 )
+from fries_nb.worker.freezing import Freezing
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
-from fries_nb.worker.reports import ElementMeter, WorkerOutput, WorkerReports
+from fries_nb.worker.reports import ElementMeter, PassedSlice, WorkerOutput, WorkerReports
 from fries_nb.worker.retries import PauseState, Returning
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, parking, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PassedSlice:
-    """A slice that the worker has processed, by reference: rows that came in, if any, and batches that went out."""
-
-    came: pa.RecordBatch | None
-    went: Results
 
 
 class Worker:
@@ -136,6 +130,7 @@ class Worker:
         passed: the slices since it was emptied, while taps look at them; otherwise ``None``.
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
+        freezing: how far it has begun each origin, for changes that are decided row by row.
         reports: its measurements, and the columns of a sink.
         given_before: operator's worker to the last change that it has switched to, and its last results before.
     """
@@ -151,20 +146,18 @@ class Worker:
         issued: int = 0,
         progress: ProgressGraph | None = None,
     ) -> None:
-        self.wiring, self.progress = wiring, progress
+        self.wiring, self.progress, self.freezing = wiring, progress, Freezing()
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
-        self.interrupt = InterruptFlag()
+        self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
         self.useful_ns = self.busy_ns = 0
-        self.turn_time = TurnTime(clock)
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self._begins_held = self._leaves = False
         self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
-        self._open = set(wiring.incoming)
-        self._sender, self._due_ns = "", 0
+        self._open, self._sender, self._due_ns = set(wiring.incoming), "", 0
         self._firing: Firing | None = None
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
@@ -288,6 +281,10 @@ class Worker:
             self._instructions.append(self.preparation.begin(control, position, control.rehearse and not self.ended))
         elif isinstance(control, Abort):
             instance.forget(control.change)
+            self.freezing.thaw(control.change, worker.operator)
+        elif isinstance(control, Settle):
+            if instance.settle(control.change):
+                self._executor.rebuild()
         elif isinstance(control, Unguard):
             if instance.unguard(control.change, control.keeps):
                 self.give_back()
@@ -385,7 +382,7 @@ class Worker:
         self._instructions.extend(self.reports.traced(ended=True))
         for instance in self.instances:
             instance.unguard()
-            self._instructions.append(ClosePart(Ended(instance.worker)))
+            self._instructions.append(ClosePart(Ended(instance.worker, begun=self.freezing.positions(0))))
             if instance.worker in self._adoption.removed:
                 self._instructions.append(parking(self._adoption.epoch, instance))
         self.instances[0].drop_times()  # not before it is parked with them
@@ -471,7 +468,7 @@ class Worker:
     @property
     def _is_stopped(self) -> bool:
         """Whether it waits: for credit, for its source's or chain's release, for a fix, or until others know it."""
-        waits = self.outbox.full or self._held or self._stalled or self._pause.paused
+        waits = self.outbox.full or self._held or self._stalled or self._pause.paused or self.freezing.is_frozen
         return waits or self._adoption.is_apart
 
     def _work(self, limit: int) -> bool:
@@ -589,6 +586,7 @@ class Worker:
         self._sender = sender
         if sender != FIRED:
             self.came[sender] = batch.schema
+            self.freezing.begin(batch)
             self._begin_time(batch)
         self._running.load(sender, batch)
         self._in_hand = True
@@ -597,6 +595,7 @@ class Worker:
         """Begin rows of dead letters, by the functions of now."""
         self.outbox.turn_to(self._versions.number, self._times.stamp)
         self._running = self._returning.begin(self._executor)
+        self.freezing.begin(self._running.unread)
         self._in_hand = True
         self._advance(limit)
 
@@ -628,6 +627,7 @@ class Worker:
         self.preparation.withdraw(now - began, taken)
         if not self._running.remaining:
             self._in_hand = False
+            self.freezing.end()
             self._returning.end()
             self._instructions += Grant.of(self._owed)
             self._owed = {}
@@ -656,7 +656,9 @@ class Worker:
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
             self._instructions.extend(self.reports.traced())
-        effects = effects_of(marker, self.instances[start:], self.ended, busy)
+        name, tells = self.instances[start].worker.operator, isinstance(action, Freeze | Commit)
+        begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
+        effects = effects_of(marker, self.instances[start:], self.ended, busy, begun)
         self._held = self._held if effects.holds is None else effects.holds
         self._begins_held = self._begins_held and self._held
         self._instructions += effects.answers

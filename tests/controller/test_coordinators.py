@@ -88,18 +88,19 @@ def started() -> list[tuple[Action, set[object]]]:
             try_loops(seed, small=True, changes=True)
         for seed in range(8):
             try_rescaled(seed)
-        _change_by_minibatch()
+        for scheduler in ("minibatch", "cut"):
+            _change_by(scheduler)
         _requeue()
     return started
 
 
-def _change_by_minibatch() -> None:
-    """The sources are held until the targets have switched."""
+def _change_by(scheduler: str) -> None:
+    """The sources are held until the targets have switched, or the targets are frozen before."""
     dataflow = fn.Dataflow("held")
     dataflow.source("S", fn.rate(None, count=4)).map("A", dict).sink("out", fn.memory())
     cluster = Cluster(dataflow.graph(workers=1), {"S": [{"value": value} for value in range(4)]}, seed=1)
     cluster.hold([WorkerId("S", 0)])
-    change = cluster.request({"A": dict}, "minibatch")
+    change = cluster.request({"A": dict}, scheduler)
     cluster.until(lambda: change in cluster.outcomes)
     cluster.release()
     cluster.run()

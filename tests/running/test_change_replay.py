@@ -137,6 +137,15 @@ The marker from R reaches A; no tuple with the old tag is left there, and A drop
 The marker from A reaches B; no tuple with the old tag is left there, and B drops its old function 2.5 ms
 The marker passes T.
 Done""",
+    "cut": """
+Messages leave the controller for A and B: begin no tuple, and say how far you are.
+A begins no tuple, and says how far it is.
+B begins no tuple, and says how far it is.
+The highest positions of all answers are the cut: tuples above it are new, wherever they come.
+Messages leave the controller for A and B, past all queued tuples.
+A takes it between two tuples; A switches 2 ms
+B takes it between two tuples; B switches 2.5 ms
+Done""",
     "minibatch": """
 A message leaves the controller for S: stop reading.
 S stops reading, and sends a marker behind the tuples that it has sent.

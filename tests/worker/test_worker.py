@@ -263,7 +263,7 @@ def test_a_sink_writes_closes_at_commits_and_reports_latency() -> None:
     bench.arrive(0, End())
     bench.arrive(1, End())
     bench.run()
-    assert bench.answers(Ended) == [Ended(WorkerId("M", 0), ("part-2",))]
+    assert bench.answers(Ended) == [Ended(WorkerId("M", 0), ("part-2",), begun={0: 2})]
 
 
 def test_a_source_asks_its_reader_and_takes_no_credit_from_it() -> None:

@@ -1,0 +1,150 @@
+"""Several functions of one operator side by side, of which the identity of each row chooses one (see ``rollout``).
+
+From the first step of a change on, an operator runs the new function for rows that are new, and keeps the *earlier* one
+for the others. Another change may follow before that is dropped; then the last change for which a row is new decides.
+All of them share the operator's state, dead letters and counts: they have the state in the same form.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.operators.instance import Instance, Ready
+>>> from fries_nb.protocol.messages import WorkerId
+>>> instance = Instance(WorkerId("FM", 0), Operator("FM"), str.lower, audit=False)
+>>> for change, function, cut in (("u1", str.upper, 4), ("u2", str.title, 6)):
+...     instance.prepared[change] = Ready(function, None)
+...     _ = instance.decide_rows(change, (RolloutStep({0: cut}),))
+>>> versions_of(instance.earlier, np.arange(4, 9)).tolist()
+[0, 1, 1, 2, 2]
+>>> [one.function("aB") for one in side_by_side(instance)]
+['ab', 'AB', 'Ab']
+>>> instance.settle("u1")
+True
+>>> versions_of(instance.earlier, np.arange(4, 9)).tolist(), len(side_by_side(instance))
+([0, 0, 0, 1, 1], 2)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fries_nb.operators.rows import Columns, Row
+from fries_nb.protocol.rollout import Identities, RolloutStep, are_new, identities
+
+if TYPE_CHECKING:
+    from fries_nb.operators.instance import Instance
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an operator ran before a change that is decided row by row, and runs for rows that are not new for it."""
+
+    change: str  # id of the change
+    steps: tuple[RolloutStep, ...]  # all of its steps so far
+    function: Any  # the function before it
+    recreate: Callable[[], Any] | None  # makes another instance of it
+    identity: str  # id of the change that installed it; empty for the initial one
+
+
+def versions_of(earlier: Sequence[Earlier], rows: Identities) -> Numbers:
+    """For each row the number of its version: of the earlier ones from 0 on, then the present one."""
+    numbers = np.zeros(len(rows), np.int64)
+    for number, one in enumerate(earlier, 1):
+        numbers[are_new(one.steps, rows)] = number
+    return numbers
+
+
+def side_by_side(instance: Instance) -> list[Instance]:
+    """The operator with each of its functions, in the order of ``versions_of``; they share all else."""
+    return [*(_with(instance, one) for one in instance.earlier), instance]
+
+
+def _with(instance: Instance, earlier: Earlier) -> Instance:
+    other = copy.copy(instance)
+    other.earlier = ()
+    other.install(earlier.function, earlier.identity)
+    return other
+
+
+def chooser(instance: Instance) -> Callable[[Row], int]:
+    """A function that returns the number of a row's version."""
+    earlier = instance.earlier
+    known: Columns | None = None
+    numbers: list[int] = []
+
+    def choose(row: Row) -> int:
+        nonlocal known, numbers
+        if row.columns is not known:
+            known = row.columns
+            numbers = versions_of(earlier, identities(known.batch)).tolist()
+        return numbers[row.index]
+
+    return choose
+
+
+def chosen_step(instance: Instance, steps: Sequence[Callable[[Row], None]]) -> Callable[[Row], None]:
+    """The step that passes each row to that of its version."""
+    choose = chooser(instance)
+
+    def step(row: Row) -> None:
+        steps[choose(row)](row)
+
+    return step
+
+
+def runs_of(earlier: Sequence[Earlier], batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batch in pieces of consecutive rows of one version, each with its number; in order, since state counts."""
+    if not earlier or not batch.num_rows:
+        yield 0, batch
+        return
+    numbers = versions_of(earlier, identities(batch))
+    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), batch.num_rows]
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield int(numbers[start]), batch.slice(start, end - start)
+
+
+def old_for(earlier: Sequence[Earlier], batch: pa.RecordBatch | None) -> str:
+    """The first change for which the first row of a batch is old; empty if there is none."""
+    if not earlier or batch is None:
+        return ""
+    [number] = versions_of(earlier, identities(batch.slice(0, 1)))
+    return earlier[number].change if number < len(earlier) else ""
+
+
+def with_fix(
+    earlier: Sequence[Earlier], before: str, function: Any, recreate: Callable[[], Any] | None, fix: str
+) -> tuple[Earlier, ...]:
+    """The earlier versions, of which the one that runs for rows that are old for a change is fixed by another."""
+    fixed = {"function": function, "recreate": recreate, "identity": fix}
+    return tuple([replace(one, **fixed) if one.change == before else one for one in earlier])
+
+
+def with_steps(earlier: Sequence[Earlier], change: str, steps: tuple[RolloutStep, ...]) -> tuple[Earlier, ...]:
+    """The earlier versions, with the steps that a change has now."""
+    return tuple([replace(one, steps=steps) if one.change == change else one for one in earlier])
+
+
+def settled(earlier: Sequence[Earlier], change: str) -> tuple[tuple[Earlier, ...], Earlier | None]:
+    """What is left when no row is old any more for a change, or none is new, if its last share is 0.
+
+    Returns:
+        The earlier versions; and the one to which the operator returns if its present one is not needed, else ``None``.
+    """
+    place = next((place for place, one in enumerate(earlier) if one.change == change), None)
+    if place is None:
+        return tuple(earlier), None
+    if earlier[place].steps[-1].share:
+        return tuple(earlier[place + 1 :]), None
+    if place + 1 == len(earlier):
+        return tuple(earlier[:place]), earlier[place]
+    kept = replace(earlier[place + 1], **{name: getattr(earlier[place], name) for name in _RAN})
+    return (*earlier[:place], kept, *earlier[place + 2 :]), None
+
+
+_RAN = ("function", "recreate", "identity")

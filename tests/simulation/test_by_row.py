@@ -1,0 +1,108 @@
+"""Changes that are decided row by row: whatever is between their targets, no transaction meets two versions.
+
+The judge computes the function of every row again, from the cut and the row's identity, and finds one order of all
+changes if all of a run are of this kind. Each rule of the protocol is broken once, and a seed shows it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from interleaving_checks import lacking, try_seed
+from soak import caught, first_tried
+
+from fries_nb.controller.cuts import Cuts
+from fries_nb.operators import row_versions
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol import rollout
+from fries_nb.protocol.rollout import RolloutStep
+from fries_nb.simulation.scenarios import draw_by_row
+from fries_nb.worker.freezing import Freezing
+
+BOUND = 400
+"""Seeds within which each broken build must be caught."""
+
+
+def tried(seed):
+    """Play a seed with its laws."""
+    return try_seed(seed, draw_by_row)
+
+
+def _met(seed):
+    cluster = tried(seed).cluster
+    done = [outcome for outcome in cluster.outcomes.values() if outcome.outcome == "done"]
+    by_row = [outcome for outcome in done if outcome.scheduler == "cut"]
+    met = Counter({"done": len(by_row), "of several operators": sum(len(one.components) > 1 for one in by_row)})
+    met["one after another"] += len(by_row) > 1
+    met["before another kind"] += bool(by_row) and len(done) > len(by_row)
+    met["some had ended"] += any(how.ended for one in by_row for how in one.per_worker.values())
+    met["with a restart"] += bool(by_row) and bool(cluster.recoveries)
+    met["a fix before it"] += any(decided.before in cluster.outcomes for decided in cluster.journal if decided.before)
+    return met
+
+
+def test_every_row_follows_one_version():
+    """With fixes, restarts, other changes between them, and workers that have ended."""
+    wanted = ("done", "of several operators", "one after another", "before another kind", "some had ended",
+              "with a restart", "a fix before it")  # fmt: skip
+    assert lacking(60, wanted, _met, most=120, shown=(248,)) == {}
+
+
+def _only(choose):
+    """A cut that is chosen otherwise from the positions."""
+
+    def decide(cuts, change, targets, begun, decide=Cuts.decide):
+        return decide(cuts, change, targets, choose(list(begun)))
+
+    return decide
+
+
+def _without_ended(cuts, worker, begun):
+    """How far ended workers had begun is forgotten."""
+
+
+def _own_cut(instance, change, steps, decide=Instance.decide_rows):
+    """Each worker takes its own position as the cut."""
+    if instance.worker.index:
+        steps = (RolloutStep({origin: position - 1 for origin, position in steps[-1].cut.items()}),)
+    return decide(instance, change, steps)
+
+
+def _thaws_with_its_first_operator(freezing, change, operator):
+    freezing._frozen.clear()
+
+
+BROKEN = {
+    "a frozen worker goes on": (Freezing, "is_frozen", property(lambda freezing: False)),
+    "the lowest position": (Cuts, "decide", _only(lambda begun: [_lowest(begun)])),
+    "one answer alone": (Cuts, "decide", _only(lambda begun: begun[:1])),
+    "each worker for itself": (Instance, "decide_rows", _own_cut),
+    "the ended are forgotten": (Cuts, "ended", _without_ended),
+    "no floor": (Cuts, "floor", property(lambda cuts: {}, lambda cuts, floor: None)),
+    "a chain goes on with its first target": (Freezing, "thaw", _thaws_with_its_first_operator),
+    "what is in hand is not begun": (Freezing, "positions", lambda freezing, remaining: freezing._begun.positions),
+    "the earlier function is dropped at once": (row_versions, "are_new", lambda steps, rows: rows == rows),
+    "the cut itself is new": (rollout, "_LOW", None),
+}
+SHOWN = {"the ended are forgotten": 12, "no floor": 251, "a chain goes on with its first target": 50}
+
+
+def _lowest(begun):
+    found = rollout.highest(begun)
+    return {origin: min(one.get(origin, -1) for one in begun) for origin in found}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_rule_is_caught(monkeypatch, rule):
+    """Without it some seed shows two versions of one transaction, or a row by another one than the cut says."""
+    where, name, broken = BROKEN[rule]
+    if broken is None:
+        monkeypatch.setattr(rollout, "are_above", lambda cut, rows, above=rollout.are_above: above(_less(cut), rows))
+    else:
+        monkeypatch.setattr(where, name, broken, raising=False)
+    assert caught(first_tried(SHOWN.get(rule, 4), BOUND), tried) is not None
+
+
+def _less(cut):
+    return {origin: position - 1 for origin, position in cut.items()}

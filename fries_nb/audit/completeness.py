@@ -56,6 +56,7 @@ from fries_nb.errors import TraceError
 from fries_nb.protocol.trace import (
     ROW_BITS,
     Began,
+    Choices,
     Counts,
     Matched,
     Ran,
@@ -222,29 +223,23 @@ class _Choice:
     def __init__(self) -> None:
         self._steps: dict[Id, Steps] = {}
         self._earlier: dict[Id, Id] = {}  # change to the one whose function its old tuples get
-        self._last: Id = ""
 
     def add(self, update: Id, steps: Steps, before: Id) -> None:
         """Take the steps of a change; ``before`` has installed the function that ran until then."""
         self._earlier.setdefault(update, before)
-        self._steps[update], self._last = steps, update
+        self._steps[update] = steps
 
-    def fix(self, update: Id, before: Id) -> Id:
-        """Give another function to the tuples that are old for a change, or to those that are old for none.
-
-        Returns:
-            The change whose function is the last one.
-        """
+    def fixes(self, update: Id, before: Id) -> bool:
+        """Give another function to the tuples that are old for a change; returns whether there are some."""
         if before in self._earlier:
             self._earlier[before] = update
-        else:
-            self._last = update
-        return self._last
+        return before in self._earlier
 
-    def of(self, transaction: Id) -> Id:
-        """The change whose function is to process a tuple."""
-        functions = [*self._earlier.values(), self._last]
-        new = [place for place, steps in enumerate(self._steps.values(), 1) if _is_new(steps, int(transaction))]
+    def of(self, transaction: Id, last: Id) -> Id:
+        """The change whose function is to process a tuple; that of ``last`` if it is new for all."""
+        functions = [*self._earlier.values(), last]
+        identity = int(str(transaction).rpartition("/")[2])  # of a later region it has the number of that in front
+        new = [place for place, steps in enumerate(self._steps.values(), 1) if _is_new(steps, identity)]
         return functions[new[-1] if new else 0]
 
 
@@ -280,8 +275,13 @@ class Executed:
             case Updated(update, operator, worker, steps=steps) if steps:
                 self._choices[operator, worker].add(update, steps, self._due.get((operator, worker), ""))
                 self._due[operator, worker] = update
+            case Choices(choices, operator, worker):
+                self._choices[operator, worker] = restored = _Choice()
+                for update, steps, function in choices:
+                    restored.add(update, steps, function)
             case Updated(update, operator, worker, before, edges=False) if (operator, worker) in self._choices:
-                self._due[operator, worker] = self._choices[operator, worker].fix(update, before)
+                if not self._choices[operator, worker].fixes(update, before):
+                    self._due[operator, worker] = update
             case Updated(update, operator, worker, before, edges=False):
                 applied = self._applied[operator, worker]
                 applied.add(update)
@@ -300,7 +300,7 @@ class Executed:
         due, choice = self._due.get((operator, worker), ""), self._choices.get((operator, worker))
         if function is not None and choice is not None:
             for transaction in transactions:
-                if (chosen := choice.of(transaction)) != function:
+                if (chosen := choice.of(transaction, due)) != function:
                     self._stale[operator, worker, chosen, function] += 1
         elif function is not None and function != due:
             self._stale[operator, worker, due, function] += len(transactions)

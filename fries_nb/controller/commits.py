@@ -122,6 +122,7 @@ class Recovery:
         parked: removed operator to the state that it had, as long as a rollback may bring it back, or has and no
             checkpoint includes it yet.
         removed: the operators that the last change of the shape has removed.
+        read: origin to the highest position that sources had read before the last commit's marker; see ``rollout``.
         recovers, optional: see the arguments.
     """
 
@@ -135,6 +136,7 @@ class Recovery:
         self.tables: dict[str, bytes] = {}
         self.parked: dict[str, ParkedOperator] = {}
         self.removed = frozenset[str]()
+        self.read: dict[int, int] = dict(self.checkpoint.read) if self.checkpoint is not None else {}
         self._reshaped_at = 0  # number of the decision of the last change of the shape
         self.recovers = recovers
         self.decisions = max([0, *(each.number for each in self.decided)])
@@ -198,7 +200,7 @@ class Recovery:
         self.checkpoint = record
         if record.decisions >= self._reshaped_at:  # it includes what has returned
             self.parked = {name: one for name, one in self.parked.items() if name in self.removed}
-        self.decided = without_superseded(self.decided, frozenset(record.decided))
+        self.decided = without_superseded(self.decided, frozenset(record.decided), record.read)
         self._in_a_row = 0
 
     def lose(self, tables: Mapping[str, bytes]) -> None:
@@ -632,6 +634,7 @@ class Checkpoints(Coordinator):
             decisions=attempt.decisions,
             needs={operator: tuple(sorted(names)) for operator, names in attempt.needs.items() if names},
             parked=tuple(sorted(file for one in self._recovery.parked.values() for file in one.snapshots.values())),
+            read=self._recovery.read,
         )
         return [KeepCheckpoint(self._record)]
 

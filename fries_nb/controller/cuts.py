@@ -11,7 +11,7 @@ Meanwhile no other kind of change begins, and the topology stays as it is.
 >>> from fries_nb.controller.membership import Workers
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> workers = Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),)))
->>> cuts = Cuts(workers, MarkerCoordinator(workers))
+>>> cuts = Cuts(workers, MarkerCoordinator(workers), Recovery(1))
 >>> cuts.ended(WorkerId("A", 0), {7: 30})
 >>> cuts.decide("u1", frozenset("AB"), [{7: 12, 8: 4}])
 RolloutStep(cut={7: 30, 8: 4}, share=1.0)
@@ -23,11 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fries_nb.controller.commits import Recovery
 from fries_nb.controller.events import Tell
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
+from fries_nb.protocol.checkpoints import open_by_row
 from fries_nb.protocol.messages import Done, Settle, WorkerId
-from fries_nb.protocol.rollout import RolloutStep, highest
+from fries_nb.protocol.rollout import RolloutStep, highest, is_over
 
 
 class Cuts:
@@ -37,13 +39,14 @@ class Cuts:
         floor: origin to its position in the highest cut so far.
     """
 
-    def __init__(self, workers: Workers, lane: MarkerCoordinator) -> None:
+    def __init__(self, workers: Workers, lane: MarkerCoordinator, recovery: Recovery) -> None:
         self.floor: dict[int, int] = {}
         self._workers = workers
         self._lane = lane
+        self._recovery = recovery
         self._ended: dict[WorkerId, Mapping[int, int]] = {}
         self._open: dict[str, tuple[frozenset[str], RolloutStep]] = {}
-        self._read: dict[int, int] = {}
+        self.start_again()
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -72,25 +75,24 @@ class Cuts:
         Returns:
             If that is the last one: messages to the workers of the changes of which no old row can come any more.
         """
-        if not self._open:
-            return []
-        if done is not None:
-            self._read = highest((self._read, done.begun))
+        begun = self._ended.get(worker, {}) if done is None else done.begun
+        if begun and self._workers.graph.operator(worker.operator).traits.is_source:
+            self._recovery.read = highest((self._recovery.read, begun))
         if self._lane.commits:
             return []
-        read = highest((self._read, *self._ended.values()))
-        settled = [change for change, (_, step) in self._open.items() if _covers(read, step.cut)]
+        settled = [change for change, (_, step) in self._open.items() if is_over((step,), self._recovery.read)]
         of = self._workers.of
         told = [Tell(each, Settle(change)) for change in settled for each in of(self._open[change][0])]
         for change in settled:
             del self._open[change]
         return told
 
-    def lost(self) -> None:
-        """Forget how far workers have begun, since the hosts are lost; rows are read again from the checkpoint."""
+    def start_again(self) -> None:
+        """Begin with what is decided, since rows are read again from the last checkpoint."""
+        recovery = self._recovery
+        recovery.read = {} if recovery.checkpoint is None else dict(recovery.checkpoint.read)
+        by_row = [one for one in recovery.decided if one.steps]
+        self.floor = highest(one.steps[-1].cut for one in by_row)
         self._ended.clear()
-        self._read.clear()
-
-
-def _covers(read: Mapping[int, int], cut: Mapping[int, int]) -> bool:
-    return all(read.get(origin, -1) >= position for origin, position in cut.items())
+        opened = open_by_row(recovery.decided, recovery.read)
+        self._open = {one.change: (one.targets, one.steps[-1]) for one in by_row if one.change in opened}

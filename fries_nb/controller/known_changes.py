@@ -239,7 +239,7 @@ class KnownChanges(Coordinator):
         self._drain: LoopDrain | None = None
         self._deferred: DeferredChanges | None = None
         self._decided: list[Transaction] = []  # deferred changes without an outcome
-        self.reshaping, self.cuts = reshaping, Cuts(workers, lane)
+        self.reshaping, self.cuts = reshaping, Cuts(workers, lane, recovery)
         self._workers, self._lane = workers, lane
         self._checkpoints = checkpoints
         self._recovery = recovery
@@ -401,7 +401,6 @@ class KnownChanges(Coordinator):
         """Abort undecided changes without messages to workers, since all hosts are lost."""
         resolved: list[Instruction] = []
         self.restarting = self._awaited_epoch = self._drain = self._deferred = None
-        self.cuts.lost()
         self._is_early = False
         for change in self._under_way():
             if change.state is ChangeState.PREPARING:
@@ -413,6 +412,7 @@ class KnownChanges(Coordinator):
 
     def defer(self, restored: Restoration) -> None:
         """Record the changes that the workers of a new incarnation are started without."""
+        self.cuts.start_again()
         self._deferred = DeferredChanges(restored, self._workers, self._lane) if restored.deferred else None
 
     def started(self, now_ns: int) -> list[Instruction]:

@@ -222,7 +222,8 @@ class Assembly:
             restore_ended(instance, checkpoint)
         else:
             deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
-            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred)
+            read = {} if checkpoint is None else checkpoint.read
+            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, read)
             if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
                 self._log_switches(instance, snapshot, self.restoration.decided)
             self._return_rows(instance)

@@ -33,11 +33,22 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
-from fries_nb.operators.row_versions import chooser, side_by_side
+from fries_nb.operators.row_versions import Earlier, chooser, side_by_side
 from fries_nb.operators.rows import Row
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.rollout import RolloutStep
-from fries_nb.protocol.trace import Began, Counts, Emitted, Matched, RanMany, Requeued, Updated, WorkerRecord, Wrote
+from fries_nb.protocol.trace import (
+    Began,
+    Choices,
+    Counts,
+    Emitted,
+    Matched,
+    RanMany,
+    Requeued,
+    Updated,
+    WorkerRecord,
+    Wrote,
+)
 
 if TYPE_CHECKING:
     from fries_nb.operators.instance import Instance
@@ -136,10 +147,15 @@ class AuditLog:
         self, change: str, before: str, edges: bool = False, steps: tuple[RolloutStep, ...] = ()
     ) -> None:
         """Log a switch, of the out-edges only if ``edges``, after the records so far; ``steps``: see ``Updated``."""
-        if change in self.known and len(steps) <= 1:
+        if change in self.known:
             return
         self._close()
-        self._add(Updated(change, *self._worker, before, edges, tuple([(one.cut, one.share) for one in steps])))
+        self._add(Updated(change, *self._worker, before, edges, _as_traced(steps)))
+
+    def chooses(self, earlier: Iterable[Earlier]) -> None:
+        """Log among which functions rows choose, in front of all records so far."""
+        choices = [(one.change, _as_traced(one.steps), one.identity) for one in earlier]
+        self._records = [Choices(tuple(choices), *self._worker), *self._records]
 
     def began_with(self, changes: Iterable[str], rerouted: Collection[str]) -> None:
         """Log switches in front of all records so far: the worker has made them before its first tuple.
@@ -200,6 +216,10 @@ class AuditLog:
     def _add(self, record: WorkerRecord) -> None:
         self._records.append(record)
         self._counts = self._counts.with_record(record)
+
+
+def _as_traced(steps: Iterable[RolloutStep]) -> tuple[tuple[dict[int, int], float], ...]:
+    return tuple([(one.cut, one.share) for one in steps])
 
 
 def transaction_of(row: Row) -> int:

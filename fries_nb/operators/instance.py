@@ -308,12 +308,12 @@ class Instance:
         if ready is not None:
             self.unguard()
             self.run_beside(change, steps, ready.function, ready.recreate)
+            self.applied = (*self.applied, change)
         elif any(one.change == change for one in self.earlier):
             self.earlier = with_steps(self.earlier, change, steps)
         else:
             raise ProtocolError(f"{self.worker} was told a step of change {change!r}, which it has not prepared")
-        if self.audit:
-            self.log.updated(change, "", steps=steps)
+        self._note_steps(change, steps)
         return ready is not None
 
     def run_beside(
@@ -323,8 +323,16 @@ class Instance:
         self.earlier = (*self.earlier, Earlier(change, steps, self.function, self.recreate, self.identity))
         self.run_function(function, change)
         self.recreate = recreate
-        self.written.agreed = pa.schema([])
+
+    def note_rows(self, change: str, steps: tuple[RolloutStep, ...]) -> None:
+        """Record a change that is decided row by row, and that it was restored with."""
         self.applied = (*self.applied, change)
+        self._note_steps(change, steps)
+
+    def _note_steps(self, change: str, steps: tuple[RolloutStep, ...]) -> None:
+        self.written.agreed = pa.schema([])
+        if self.audit:
+            self.log.updated(change, "", steps=steps)
 
     def settle(self, change: str) -> bool:
         """Drop what no row needs any more of a change that is decided row by row; returns whether it had any."""

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from fries_nb.progress.tokens import SavedTokens
 from fries_nb.protocol.frames import RequeuedRow
-from fries_nb.protocol.rollout import RolloutStep
+from fries_nb.protocol.rollout import RolloutStep, is_over
 
 PARKED = "parked-"
 """How directories with states of removed operators begin; others have the number of a checkpoint."""
@@ -218,6 +218,9 @@ class CommittedChange(msgspec.Struct, frozen=True):
         return self.requeued if (operator,) in self.components else ()
 
 
+NOTHING_READ: Mapping[int, int] = {}
+
+
 def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = None) -> tuple[CommittedChange, ...]:
     """The changes that were decided and not revoked, in the order in which they take effect.
 
@@ -238,20 +241,45 @@ def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = Non
     return tuple(ordered)
 
 
+def open_by_row(decided: Iterable[CommittedChange], read: Mapping[int, int]) -> frozenset[str]:
+    """The changes that are decided row by row and not over, for what sources had read.
+
+    None is that comes before one of another kind, which all rows follow after a restart, and so all that is before it.
+
+    >>> cut = (RolloutStep({7: 4}),)
+    >>> first = CommittedChange("u1", "cut", (), {"FM": b"code"}, steps=cut)
+    >>> then, last = CommittedChange("u2", "fries", (), {"FC": b"code"}), replace(first, change="u3")
+    >>> [sorted(open_by_row(decided, {7: 3})) for decided in ([first], [first, then], [first, then, last])]
+    [['u1'], [], ['u3']]
+    >>> open_by_row([first], {7: 4})
+    frozenset()
+    """
+    found: set[str] = set()
+    for one in decided:
+        if not one.steps and not one.requeued:
+            found.clear()
+        elif one.steps and not is_over(one.steps, read):
+            found.add(one.change)
+    return frozenset(found)
+
+
 def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> None:
     """Insert a decision before the change named in its ``before``, or append it."""
     behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
     ordered.insert(behind[0] if behind else len(ordered), entry)
 
 
-def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[str]) -> list[CommittedChange]:
+def without_superseded(
+    ordered: Sequence[CommittedChange], applied: Collection[str], read: Mapping[int, int] = NOTHING_READ
+) -> list[CommittedChange]:
     """Remove the payloads that no worker will load after a restart, and forget changes without effect on one.
 
     A restarted worker runs the last function of its operator, and applies to its state the changes that are not
     ``applied`` in the checkpoint; and a guard may restore the function before the last change. So payloads are kept of
     the last two changes in effect of each operator, and of all changes that are not applied. A change that keeps none
     is forgotten, and so is the rollback of one; except the one with the largest number in its id, since ids are not
-    reused, and the last rollback of an operator, by whose name its function is known.
+    reused, and the last rollback of an operator, by whose name its function is known. Of a change that is decided row
+    by row, and not over for what sources had ``read``, the function before it is needed as well.
 
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
@@ -262,11 +290,13 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
     ['u1', 'u1.back', 'u2']
     """
     stacks: defaultdict[str, list[str]] = defaultdict(list)
-    needed: set[str] = set()
+    needed, opened = set[str](), open_by_row(ordered, read)
     for entry in ordered:
-        if entry.change not in applied:
+        is_open = entry.change in opened
+        if entry.change not in applied or is_open:
             needed |= {entry.change, entry.undoes}
         for operator in entry.payloads:
+            needed.update(stacks[operator][-1:] if is_open else ())
             stacks[operator].append(entry.change)
         for stack in stacks.values():
             if entry.undoes in stack:  # a rollback also removes fixes after the change, and restores what ran before it
@@ -352,6 +382,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         logged: the heads of loops whose snapshots hold frames of feedback channels.
         needs: operator to the user's definitions that its state needs: module and qualified name of each.
         parked: files with states of removed operators, which must be kept as long as this record.
+        read: origin to the highest position that sources had read before it, if rows have identities; see ``rollout``.
     """
 
     run: str
@@ -368,6 +399,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     decisions: int = 0
     needs: dict[str, tuple[tuple[str, str], ...]] = {}
     parked: tuple[str, ...] = ()
+    read: dict[int, int] = {}
 
     def all_ended(self, operator: str) -> bool:
         """Whether all workers of an operator had ended."""

@@ -96,6 +96,12 @@ def highest(given: Iterable[Positions]) -> dict[int, int]:
     return found
 
 
+def is_over(steps: Sequence[RolloutStep], read: Positions) -> bool:
+    """Whether, behind these positions of the sources, rows come of one version only."""
+    last = steps[-1]
+    return last.share in (0.0, 1.0) and all(read.get(origin, -1) >= position for origin, position in last.cut.items())
+
+
 class BegunPositions:
     """The highest position of each origin that a worker has begun at the first operator of its chain."""
 

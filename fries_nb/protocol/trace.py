@@ -112,6 +112,18 @@ class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
     steps: tuple[tuple[dict[int, int], float], ...] = ()
 
 
+class Choices(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="choices"):
+    """The functions among which the rows of a worker choose from its first row on, since it was restored.
+
+    Each choice is a change that is decided row by row, its steps as in ``Updated``, and the change that has installed
+    the function of the rows that are old for it. The last switch of the worker has installed that of all others.
+    """
+
+    choices: tuple[tuple[str | int, tuple[tuple[dict[int, int], float], ...], str], ...]
+    operator: str
+    worker: int = 0
+
+
 class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data_many"):
     """Consecutive data operations of one worker with one function, in compact form."""
 
@@ -252,7 +264,7 @@ class EarlierRecords(msgspec.Struct, frozen=True):
     updated: tuple[str | int, ...] = ()
 
 
-WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Requeued | Matched | Wrote
+WorkerRecord = Ran | Updated | Choices | RanMany | Emitted | Began | Requeued | Matched | Wrote
 Record = WorkerRecord | TraceFlow
 
 

@@ -410,7 +410,9 @@ class _Play:
             elif name in scenario.stops and name not in self._mended:
                 function.poison = scenario.stops[name]
             if isinstance(function, Counter) and wish.transforms:
-                function.form = version if wish.guard is None else None  # a rollback may return to any earlier form
+                # A rollback may return to any earlier form, and versions that run in turns begin states in either.
+                keeps_form = wish.guard is None and all(other.scheduler != "cut" for other in scenario.wishes)
+                function.form = version if keeps_form else None
                 change[name] = Update(function, state=Convert(version), back=Convert(0) if wish.returns else None)
             else:
                 change[name] = Update(function)

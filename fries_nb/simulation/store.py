@@ -256,7 +256,8 @@ class Store:
     def kept(self) -> list[CommittedChange]:
         """The changes in effect, with the payloads that a driver keeps."""
         last = self.records[-1] if self.records else None
-        return without_superseded(in_effect(self.decided, last), last.decided if last is not None else ())
+        applied, read = (last.decided, last.read) if last is not None else ((), {})
+        return without_superseded(in_effect(self.decided, last), applied, read)
 
     def cut_by(self, graph: Graph) -> Mapping[str, int]:
         """Source to its number of workers at the beginning of the run, which determined its splits."""

@@ -68,6 +68,7 @@ from fries_nb.protocol.checkpoints import CommittedChange, Configuration, Parked
 from fries_nb.protocol.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.protocol.trace import (
     Began,
+    Choices,
     EarlierRecords,
     Emitted,
     Matched,
@@ -116,7 +117,7 @@ class PackedRequeued(msgspec.Struct, frozen=True, omit_defaults=True, tag_field=
     worker: int
 
 
-Packed = Ran | Updated | Wrote | Matched | PackedRun | PackedEmitted | PackedBegan | PackedRequeued
+Packed = Ran | Updated | Choices | Wrote | Matched | PackedRun | PackedEmitted | PackedBegan | PackedRequeued
 
 
 def pack(record: WorkerRecord) -> Packed:

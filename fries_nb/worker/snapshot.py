@@ -70,7 +70,7 @@ from fries_nb.operators.state import (
     loads,
     renewed,
 )
-from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
+from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
 from fries_nb.protocol.messages import Parked, Saved, WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.trace import Counts
@@ -228,13 +228,23 @@ def restore(
     snapshot: Snapshot | None,
     decided: Sequence[CommittedChange],
     deferred: Collection[str] = (),
+    read: Mapping[int, int] | None = None,
 ) -> None:
-    """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``."""
+    """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
+
+    Args:
+        instance: the instance.
+        snapshot: its snapshot; ``None`` if it begins without one.
+        decided: all changes in effect, in order.
+        deferred: those that it begins without.
+        read: the positions from which sources read on, by which changes that are decided row by row may not be over;
+            ``None`` if none of them is open.
+    """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
     refuse_another(before, instance)
     first = instance.function
-    changes = _DecidedChanges(instance, before.applied)
+    changes = _DecidedChanges(instance, before.applied, frozenset() if read is None else open_by_row(decided, read))
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
@@ -246,8 +256,11 @@ def restore(
             changes.apply(change)
         if name in change.rerouted and change.change not in before.applied:
             instance.reroute(change.change)
-    if instance.function is not first:
-        _open(name, instance.function)
+    for function in {id(one): one for one in (*(old.function for old in instance.earlier), instance.function)}.values():
+        if function is not first:
+            _open(name, function)
+    if instance.audit and any(one.steps and name in one.payloads for one in decided):
+        instance.log.chooses(instance.earlier)
     later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
     for change in later:
         if name in change.payloads:
@@ -262,7 +275,8 @@ class _DecidedChanges:
     A guard's rollback restores the function that ran before its change, and contains none itself.
     """
 
-    def __init__(self, instance: Instance, applied: Collection[str]) -> None:
+    def __init__(self, instance: Instance, applied: Collection[str], opened: Collection[str]) -> None:
+        self._opened = opened
         self._instance = instance
         self._applied = applied
         self._updates: dict[str, tuple[Update, Recipe]] = {}
@@ -304,9 +318,15 @@ class _DecidedChanges:
         if name in change.payloads:
             update, recipe = self._loaded(change)
             self._ran[change.change] = (instance.function, instance.recreate)
-            instance.run_function(update.function, change.change)
-            instance.recreate = recipe
-            if is_new:
+            is_open = change.change in self._opened
+            if is_open:
+                instance.run_beside(change.change, change.steps, update.function, recipe)
+            else:
+                instance.run_function(update.function, change.change)
+                instance.recreate = recipe
+            if is_new and is_open:
+                instance.note_rows(change.change, change.steps)
+            elif is_new:
                 instance.apply_change(change.change, update.state, change.before)
         elif change.undoes in self._ran:
             function, instance.recreate = self._ran[change.undoes]

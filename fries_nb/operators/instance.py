@@ -143,6 +143,7 @@ class Instance:
         self.withheld: list[pa.RecordBatch] | None = None
         self.failing = Failing()  # what it failed on before
         self.audit, self.hide = audit, frozenset[str]()  # ``hide``: the columns whose values are not to be shown
+        self.identities = audit  # whether rows carry the identities of their source tuples, as they do under an audit
         self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
         self.log = AuditLog(worker)  # the audit log
@@ -228,7 +229,7 @@ class Instance:
         fork = Instance(self.worker, self.operator, None, self.audit)
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
-        fork.written.needed, fork.hide = self.written.needed, self.hide
+        fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
         return fork
 
     def merge(self, fork: Instance) -> None:

@@ -19,8 +19,8 @@ SECOND = 1_000_000_000
 def test_a_split_is_read_on_where_another_worker_has_given_it_up() -> None:
     """Each row once, with one identity; and the rate of the source stays what it is, by the splits of each worker."""
     plan = planned(RateSource(count=640), workers=2, rate=3_200.0)
-    readers = [open_reader(plan, WorkerId("S", index), 2, 0, audit=True) for index in range(2)]
-    newcomer = open_reader(plan, WorkerId("S", 2), 2, 0, audit=True)
+    readers = [open_reader(plan, WorkerId("S", index), 2, 0, identities=True) for index in range(2)]
+    newcomer = open_reader(plan, WorkerId("S", 2), 2, 0, identities=True)
     assert newcomer.read(NOW, 100) == (None, None)
     rows: list[dict[str, int]] = []
     reached: dict[int, Position | None] = {split.number: Position() for split in plan.splits}

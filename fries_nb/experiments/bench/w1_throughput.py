@@ -2,7 +2,8 @@
 
 ``w1`` compares it with a plain loop and with bytewax, ``checkpoint`` with the same flow that takes checkpoints, and
 ``constraints`` with the same flow under a latency constraint. ``files`` reads a directory that may grow, against a
-replay of the same Parquet files.
+replay of the same Parquet files. ``identities`` compares it, and the exchange of ``maps``, with the same flow whose
+rows carry no identities.
 
 ``kafka`` reads a topic, against a bare consumer loop, and writes one, against Parquet files. The cluster is
 librdkafka's mock cluster in another process: it is as fast as a broker without disks and network, so what is measured
@@ -29,11 +30,12 @@ from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.connectors.parquet_sink import ParquetSink
 from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.experiments.bench.apart import bytewax, kafka_loop, mock_cluster, plain_loop
-from fries_nb.experiments.bench.maps import LastTen
+from fries_nb.experiments.bench.maps import LastTen, two_apart
 from fries_nb.experiments.bench.ours import (
     CREDIT_BYTES,
     HOSTS,
     ROW_GROUP,
+    Declare,
     Job,
     flow_seconds,
     job,
@@ -147,6 +149,35 @@ def constraints(scale: float, runs: int) -> BenchReport:
     )
     facts = {"rows": rows, "hosts": HOSTS, "limit, ms": LIMIT_MS, "seconds without": rows / results[0].b_median}
     return BenchReport("constraints", scale, results, targets, facts, CREDIT_BYTES)
+
+
+def identities(scale: float, runs: int) -> BenchReport:
+    """Compare rows with identities, with cohorts as well, and without, in W1 and in an exchange of batches."""
+    rows = int(CONSTRAINED_ROWS * scale)
+    with spark_session() as spark:
+
+        def side(name: str, declare: Declare, on: bool) -> Side:
+            return Side(name, job(lambda path: flow_seconds(declare, spark, path, identities=on), rows).flowing_rate)
+
+        w1_off, exchange_off = side("W1 without", scored, False), side("the exchange without", two_apart, False)
+        results = tuple(
+            pairs(side(name, declare, True), off, runs, unit="rows/s")
+            for name, declare, off in (
+                ("W1 with identities", scored, w1_off),
+                ("W1 with cohorts", in_cohorts, w1_off),
+                ("the exchange with identities", two_apart, exchange_off),
+            )
+        )
+    targets = tuple(Target(f"rows/s of {one.a}, of those without", one.ratio_median, 0.95) for one in results)
+    return BenchReport("identities", scale, results, targets, {"rows": rows, "hosts": HOSTS}, CREDIT_BYTES)
+
+
+def in_cohorts(source: Path, target: str) -> fn.Dataflow:
+    """W1 with the cohorts of customers."""
+    flow = fn.Dataflow("W1")
+    payments = flow.source("Src", fn.replay(str(source)), cohort="CUSTOMER_ID")
+    payments.map("FD", LastTen(), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
+    return flow
 
 
 FILE_ROWS = 4_000_000

@@ -63,6 +63,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.keys import is_key_type
 from fries_nb.errors import SourceError, unknown
 from fries_nb.protocol.checkpoints import Position
@@ -122,11 +123,11 @@ class CohortColumn:
     name: str  # name of the column; empty for the rows' identities
 
     def cohorts(self, batch: pa.RecordBatch) -> pa.Array:
-        """The cohort of each row of a batch with the user's columns; raises a SourceError if it has no such column."""
+        """The cohort of each row of a batch; raises a SourceError if there is no such column, or it can be no key."""
         said = f"source {self.source!r} has cohort={self.name!r}"
-        if self.name not in batch.schema.names:
-            known = unknown("column", self.name, batch.schema.names).partition("; ")[2]
-            raise SourceError(f"{said}, but no such column; {known}")
+        names = [name for name in batch.schema.names if name not in HIDDEN]
+        if self.name not in names:
+            raise SourceError(f"{said}, but no such column; {unknown('column', self.name, names).partition('; ')[2]}")
         column = batch.column(self.name)
         if not is_key_type(column.type):
             raise SourceError(f"{said}, a column of {column.type}; expected numbers, text, bytes, times or UUIDs")

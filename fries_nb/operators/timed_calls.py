@@ -201,7 +201,8 @@ def _identity(instance: Instance, key: Any, t: int, number: int) -> int:
     agenda = instance.agenda
     assert agenda is not None, "the operator is timed"
     passed = None if not instance.tokens or not instance.tokens.times else agenda.frontier
-    text = repr((instance.operator.name, key, t, agenda.stamp[1:], number, passed)).encode()
+    # Of the stamp only the rounds: its time is the least of all that are due together, which a repetition may alter.
+    text = repr((instance.operator.name, key, t, agenda.stamp[2:], number, passed)).encode()
     return -1 - (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1)
 
 

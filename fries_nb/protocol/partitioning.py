@@ -125,6 +125,8 @@ _EXACT = Context(prec=80)
 _NAN = np.uint64(0x7FF8000000000000)
 """The canonical bits of NaN; NaNs of all bit patterns are one key."""
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+_COHORT_OF_0 = np.uint16(0xA5C3)
+"""The cohort of a key 0, which may stand for all that are unknown, and is its own hash."""
 _EPOCH, _EPOCH_UTC = datetime(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
 _US_IN = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY_MS = 86_400_000
@@ -169,8 +171,8 @@ def cohorts_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint16]:
 
 
 def _cohorts(hashed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint16]:
-    """The highest bits of a hash: bins, and so workers, depend on its lowest ones."""
-    return (hashed >> np.uint64(48)).astype(np.uint16)
+    """The highest bits of a hash, since bins, and so workers, depend on its lowest ones; that of 0 is not the first."""
+    return (hashed >> np.uint64(48)).astype(np.uint16) ^ _COHORT_OF_0
 
 
 def bins_of_keys(keys: Sequence[Any]) -> Bins:

@@ -161,18 +161,16 @@ class Supply:
         # source worker to its ``WorkerReader.bounds`` after the rows that were read
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
         self.ahead_ticks: dict[WorkerId, int | None] = {}  # source worker to its ``WorkerReader.ahead_ticks``
-        # ``due_ns``: due time of all rows in nanoseconds
-        # ``chance``: draws the sizes of batches
-        self._chance, self._due_ns = chance, due_ns
-        self._identities = identities  # whether rows carry identities
+        # ``chance``: draws the sizes of batches; ``due_ns``: due time of all rows in nanoseconds
+        # ``identities``: whether rows carry identities
+        self._chance, self._due_ns, self._identities = chance, due_ns, identities
         # source to its splits as of the beginning of the run; by default the sources are divided now
         self._plans = dict(plans or plans_of(graph, inputs, begun))
         # ``positions``: source worker to the positions of its splits; ``None`` for a worker that has ended
         self._spent = {worker for worker, reached in positions.items() if reached is None}
         self._reached: dict[WorkerId, dict[int, Position | None]] = {}
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
-        self._drained: set[WorkerId] = set()
-        self._told: set[WorkerId] = set()
+        self._drained, self._told = set[WorkerId](), set[WorkerId]()
         for name, plan in self._plans.items():
             for index in range(begun[name]):
                 source = WorkerId(name, index)

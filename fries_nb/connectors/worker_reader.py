@@ -153,7 +153,8 @@ class Piece(NamedTuple):
 
     def numbers(self, first: int, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """For each row ``first + row * step``."""
-        return np.arange(self.row, self.row + self.batch.num_rows, dtype=np.int64) * step + first
+        begin = first + self.row * step
+        return np.arange(begin, begin + self.batch.num_rows * step, step, dtype=np.int64)
 
 
 def joined(pieces: list[Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]] | None]:

@@ -156,7 +156,7 @@ class RegionRunner(QueueShell):
     @property
     def identifies(self) -> bool:
         """Whether rows carry the identity of their source tuple."""
-        return self.options.audit
+        return self.options.identities
 
     @property
     def state(self) -> str:

@@ -77,6 +77,7 @@ class Dataflow(builder.DataflowBuilder):
         workers: int = 2,
         *,
         audit: bool = False,
+        identities: bool = False,
         chaining: bool = True,
         buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
@@ -96,6 +97,9 @@ class Dataflow(builder.DataflowBuilder):
             hosts: number of Spark tasks that share the workers; ``hosts + 2`` task slots must be free.
             workers: parallel instances of each operator that was declared without a number.
             audit: record every data operation, for ``run.audit()``.
+            identities: let every row carry the identity of the source row that it is or derives from, by which
+                ``run.rows(source=)`` follows one (8 bytes), and its cohort if a source names a column of cohorts (2
+                bytes). ``audit`` implies it.
             chaining: run operators connected by forward edges in one thread.
             buffer_budget_bytes: bytes that a host may buffer, in input queues and output that waits for credit; by
                 default 64 MiB.
@@ -138,7 +142,7 @@ class Dataflow(builder.DataflowBuilder):
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
             self.constraints(), fixed=self.fixed, recover=recover, starts=checked_starts(start, graph.sources),
-            hide=checked_hide(hide), **self._buffers,
+            hide=checked_hide(hide), identities=identities, **self._buffers,
         )  # fmt: skip
         if signing_key is not None and not checkpoint:
             raise CheckpointError(
@@ -155,6 +159,7 @@ class Dataflow(builder.DataflowBuilder):
         workers: int | None = None,
         *,
         audit: bool = False,
+        identities: bool = False,
         chaining: bool = True,
         buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
@@ -190,6 +195,7 @@ class Dataflow(builder.DataflowBuilder):
             workers: parallel instances of each operator that was declared without a number; by default every operator
                 has the same number as in the earlier run.
             audit: see ``run``.
+            identities: see ``run``.
             chaining: see ``run``.
             buffer_budget_bytes: see ``run``.
             commit_interval_s: seconds between checkpoints.
@@ -219,7 +225,7 @@ class Dataflow(builder.DataflowBuilder):
         dropped = check_drop(drop, graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, hide=checked_hide(hide), **self._buffers,
+            self.constraints(), fixed=self.fixed, hide=checked_hide(hide), identities=identities, **self._buffers,
         )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
 
@@ -232,6 +238,7 @@ class Dataflow(builder.DataflowBuilder):
         workers: int | None = None,
         *,
         audit: bool = False,
+        identities: bool = False,
         chaining: bool = True,
         buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
@@ -264,6 +271,7 @@ class Dataflow(builder.DataflowBuilder):
             hosts: see ``run``.
             workers: see ``resume``.
             audit: see ``run``.
+            identities: see ``run``.
             chaining: see ``run``.
             buffer_budget_bytes: see ``run``.
             commit_interval_s: see ``run``.
@@ -295,7 +303,8 @@ class Dataflow(builder.DataflowBuilder):
         graph, dropped = with_sinks(declared, sinks, source.path), check_drop(drop, declared)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, recover=recover, hide=checked_hide(hide), **self._buffers,
+            self.constraints(), fixed=self.fixed, recover=recover, hide=checked_hide(hide),
+            identities=identities, **self._buffers,
         )  # fmt: skip
         return start_fork(source, declared, graph, spark, options, place, key, self.lighters(), dropped)
 

@@ -246,14 +246,14 @@ class _Choice:
 def _is_new(steps: Steps, transaction: int) -> bool:
     origin, position = transaction >> ROW_BITS, transaction & ((1 << ROW_BITS) - 1)
     shares = [share for cut, share in steps if position > cut.get(origin, -1)]
-    return bool(shares) and _cohort(transaction) < shares[-1]
+    return bool(shares) and _cohort(transaction) < shares[-1] * (1 << 16)
 
 
-def _cohort(transaction: int) -> float:
+def _cohort(transaction: int) -> int:
     mixed = transaction & _MASK
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = ((mixed ^ (mixed >> shift)) * factor) & _MASK
-    return (mixed ^ (mixed >> 31)) / 2.0**64
+    return ((mixed ^ (mixed >> 31)) >> 48) ^ 0xA5C3
 
 
 _MASK = (1 << 64) - 1

@@ -63,8 +63,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fries_nb.dataflow.columns import HIDDEN
+from fries_nb.dataflow.keys import is_key_type
 from fries_nb.errors import SourceError, unknown
 from fries_nb.protocol.checkpoints import Position
+from fries_nb.protocol.partitioning import cohorts_of
 from fries_nb.protocol.trace import SPLIT_BITS
 
 Ticks = npt.NDArray[np.int64]
@@ -110,6 +113,25 @@ class TimeColumn:
     @property
     def _said(self) -> str:
         return f"source {self.source!r} has time={self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class CohortColumn:
+    """The column by whose values a source's rows are divided into cohorts; its nulls are one value, as in keys."""
+
+    source: str  # name of the source
+    name: str  # name of the column; empty for the rows' identities
+
+    def cohorts(self, batch: pa.RecordBatch) -> pa.Array:
+        """The cohort of each row of a batch; raises a SourceError if there is no such column, or it can be no key."""
+        said = f"source {self.source!r} has cohort={self.name!r}"
+        names = [name for name in batch.schema.names if name not in HIDDEN]
+        if self.name not in names:
+            raise SourceError(f"{said}, but no such column; {unknown('column', self.name, names).partition('; ')[2]}")
+        column = batch.column(self.name)
+        if not is_key_type(column.type):
+            raise SourceError(f"{said}, a column of {column.type}; expected numbers, text, bytes, times or UUIDs")
+        return pa.array(cohorts_of([column]))
 
 
 def ticks_of(time: datetime | int, kind: pa.DataType) -> int:

@@ -1,13 +1,14 @@
 """The reader of one worker of a source: reads its splits as one stream of rows, each with its due time.
 
 A reader has no thread and no clock: ``read(now_ns, limit)`` returns a batch, or the time of the next call. A batch has
-the user's columns, ``_fries_due`` and, under audit, ``_fries_transaction``: (source, split, row of the split) as one
-number, which identifies the row in every attempt and with any number of workers. If the rows have times, it has
-``_fries_time`` as well, and the reader has lower bounds of the times of the rows not read yet.
+the user's columns, ``_fries_due`` and, in runs with identities, ``_fries_transaction``: (source, split, row of the
+split) as one number, which identifies the row in every attempt and with any number of workers; beside it
+``_fries_cohort``, if a source names the column of its cohorts. If the rows have times, it has ``_fries_time`` as well,
+and the reader has lower bounds of the times of the rows not read yet.
 
 >>> from fries_nb.connectors.rate import RateSource
 >>> plan = planned(RateSource(count=6), workers=2, rate=2_000)
->>> reader = open_reader(plan, WorkerId("S", 1), workers=2, source=0, audit=False)
+>>> reader = open_reader(plan, WorkerId("S", 1), workers=2, source=0, identities=False)
 >>> batch, again_at = reader.read(now_ns=0, limit=100)
 >>> batch.column("value").to_pylist(), again_at
 ([1], 1000000)
@@ -86,6 +87,7 @@ from fries_nb.connectors.row_times import RateSchedule, RowTimes, SourceTime, ch
 from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
+    CohortColumn,
     Position,
     RuntimeReader,
     RuntimeSource,
@@ -97,13 +99,14 @@ from fries_nb.connectors.source import (
     split_count,
     splits_of,
 )
-from fries_nb.dataflow.columns import DUE, TRANSACTION
+from fries_nb.dataflow.columns import COHORT, DUE, TRANSACTION
 from fries_nb.dataflow.starts import AtRow, SourceStart
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
 from fries_nb.operators.instance import FAILURES
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import cohorts
 from fries_nb.protocol.trace import ROW_BITS, SourceRow
 
 MOST_PLACES = 16
@@ -150,7 +153,8 @@ class Piece(NamedTuple):
 
     def numbers(self, first: int, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """For each row ``first + row * step``."""
-        return np.arange(self.row, self.row + self.batch.num_rows, dtype=np.int64) * step + first
+        begin = first + self.row * step
+        return np.arange(begin, begin + self.batch.num_rows * step, step, dtype=np.int64)
 
 
 def joined(pieces: list[Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]] | None]:
@@ -246,6 +250,7 @@ class SourcePlan:
     rate: float | None  # rows per second of all workers together; ``None`` for no limit
     time: EventTime | None = None  # where the rows have their times, if they have some
     number: int = 0  # of all sources that the region ever had: a part of the identity of its rows
+    cohort: str | None = None  # see ``Operator``
 
     def beginning_at(self, start: SourceStart, name: str) -> SourcePlan:
         """The same plan for a run that begins to read the source there; raises a SourceError if it cannot."""
@@ -282,16 +287,17 @@ def open_reader(
     worker: WorkerId,
     workers: int,
     source: int,
-    audit: bool,
+    identities: bool,
     positions: Positions = FROM_THE_START,
     bounds: Mapping[int, int] = NOTHING_SEEN,
 ) -> WorkerReader:
     """Make the reader of one worker of a source."""
     mine = splits_of(plan.splits, worker.index, workers)
     rate = math.inf if plan.rate is None else plan.rate
-    number = source * SPLITS_PER_SOURCE if audit else None
+    number = source * SPLITS_PER_SOURCE if identities else None
     times = None if plan.time is None else SourceTime(worker.operator, plan.time, bounds)
-    return WorkerReader(copy.copy(plan.source), mine, rate, number, positions, times, plan.splits)
+    cohort = None if plan.cohort is None else CohortColumn(worker.operator, plan.cohort)
+    return WorkerReader(copy.copy(plan.source), mine, rate, number, positions, times, plan.splits, cohort)
 
 
 class WorkerReader:
@@ -310,6 +316,7 @@ class WorkerReader:
         positions: Positions = FROM_THE_START,
         time: SourceTime | None = None,
         every: Iterable[Split] = (),
+        cohort: CohortColumn | None = None,
     ) -> None:
         mine = list(splits)
         self._source = source
@@ -324,6 +331,7 @@ class WorkerReader:
         self._total = checked(rate)
         self._schedule: RateSchedule | None = None
         self._number = number  # added to a split's number in the identities of its rows; ``None`` for no identities
+        self._cohort = cohort  # gives the rows with identities their cohorts; ``None`` if they need no column of them
         self._turns = 0
         self._undecoded: list[Undecoded] = []
         self._skipped = NOTHING_SKIPPED
@@ -493,7 +501,11 @@ class WorkerReader:
             return batch
         bases = [(self._number + piece.split.number) << ROW_BITS for piece in pieces]
         numbers = np.concatenate([piece.numbers(base, 1) for piece, base in zip(pieces, bases, strict=True)])
-        return batch.append_column(TRANSACTION, pa.array(numbers if order is None else numbers[order]))
+        batch = batch.append_column(TRANSACTION, pa.array(numbers if order is None else numbers[order]))
+        if self._cohort is None:
+            return batch
+        found = self._cohort.cohorts(batch) if self._cohort.name else pa.array(cohorts(batch))
+        return batch.append_column(COHORT, found)
 
 
 def begun_at(

@@ -31,7 +31,15 @@ import networkx as nx
 
 from fries_nb.dataflow.arguments import Columns, Identity, check_workers, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
-from fries_nb.dataflow.endpoints import DataSet, OnError, Sink, Source, checked_policy, checked_source
+from fries_nb.dataflow.endpoints import (
+    DataSet,
+    OnError,
+    Sink,
+    Source,
+    checked_policy,
+    checked_source,
+    columns_of_source,
+)
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.loops import check_consumed_inside
 from fries_nb.dataflow.operators import check_function, emits_of, is_timed
@@ -97,7 +105,7 @@ class DataflowBuilder:
 
     def source(
         self, name: str, description: Source, workers: int | None = 1, identity: str | None = None,
-        time: str | None = None, ahead: float | None = None, late: float | None = None,
+        time: str | None = None, ahead: float | None = None, late: float | None = None, cohort: str | None = None,
     ) -> Stream:
         """Declare a source.
 
@@ -111,24 +119,35 @@ class DataflowBuilder:
                 timestamps, dates or integers. Durations are in seconds, or in the unit of the integers.
             ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
             late: for any source but a replay, how much earlier than the latest row so far a row may be.
+            cohort: the column by whose values rows are divided into cohorts, in a run with ``identities=True``: rows of
+                one value (a customer) are in one cohort, in every run, and so are all that derives from them. It is of
+                a type that keys can have; equal values are one, whatever their types, and so are nulls. By default the
+                cohort of a row depends on which row of the source it is.
 
         Returns:
             The source's stream.
 
         Raises:
-            DataflowError: ``description`` is not a source; duplicate or empty name; ``identity`` or ``time`` is not a
-                column name; ``ahead`` or ``late`` is no duration, there is no ``time``, or a replay has ``late``.
+            DataflowError: ``description`` is not a source; duplicate or empty name; ``identity``, ``time`` or
+                ``cohort`` is no column name; a table, or a schema that is given, lacks the column of ``cohort``;
+                ``ahead`` or ``late`` is no duration, there is no ``time``, or a replay has ``late``.
         """
         description = checked_source(name, description)
-        if identity is not None and (not isinstance(identity, str) or not identity):
-            raise DataflowError(f"source {name!r} has identity={identity!r}; expected the name of one column")
+        for what, column in (("identity", identity), ("cohort", cohort)):
+            if column is not None and (not isinstance(column, str) or not column):
+                raise DataflowError(f"source {name!r} has {what}={column!r}; expected the name of one column")
+        if cohort is not None and (columns := columns_of_source(description)) and cohort not in columns:
+            likely = unknown("column", cohort, columns).partition("; ")[2]
+            raise DataflowError(f"source {name!r} has cohort={cohort!r}, but no such column; {likely}")
         if isinstance(description, DataSet) and late is not None:
             raise DataflowError(
                 f"source {name!r} has late={late!r} and is a replay, which knows its rows, so expected no late="
             )
         known = None if identity is None else Identity(name, identity)
         event_time, policy = checked_time(name, time, ahead, late), getattr(description, "on_error", "fail")
-        operator = Operator(name, kind=Kind.SOURCE, function=description, time=event_time, on_error=policy)
+        operator = Operator(
+            name, kind=Kind.SOURCE, function=description, time=event_time, on_error=policy, cohort=cohort
+        )
         return self._add(operator, (), workers, known)
 
     def stream(self, name: str) -> Stream:
@@ -186,7 +205,7 @@ class DataflowBuilder:
                     copy = replicating(_copy_of(stream))
                     operators.append(replace(copy, workers=operator.workers, within=operator.within))
                     edges.append(Edge(operator.name, copy.name, branch=stream.branch))
-        return _with_carried_times(Graph(self.name, tuple(operators), tuple(edges)))
+        return _with_cohorts(_with_carried_times(Graph(self.name, tuple(operators), tuple(edges))))
 
     def graph_like(self, other: Graph) -> Graph:
         """The dataflow as an immutable value, in which what is not declared is as in another one of the same name.
@@ -426,6 +445,18 @@ def _in_edges(declared: _Declared, copied: set[tuple[str, int]]) -> Iterator[Edg
         is_copied = (stream.operator, stream.branch) in copied
         source, branch = (_copy_of(stream), 0) if is_copied else (stream.operator, stream.branch)
         yield Edge(source, operator.name, partitioning, operator.key, branch, feedback)
+
+
+def _with_cohorts(graph: Graph) -> Graph:
+    """The same graph, in which rows of all sources have the column of cohorts if those of one have it.
+
+    So streams that meet have the same columns, and what time brings out of their rows has the cohort of its key, from
+    whichever source the last row came.
+    """
+    if all(operator.cohort is None for operator in graph.operators):
+        return graph
+    operators = (replace(one, cohort=one.cohort or "") if one.traits.is_source else one for one in graph.operators)
+    return Graph(graph.name, tuple(operators), graph.edges)
 
 
 def _with_carried_times(graph: Graph) -> Graph:

@@ -38,7 +38,7 @@ ValueError: is double in the table and a value does not fit: Integer value 11529
 The hidden columns of every batch, beside the user's.
 
 >>> HIDDEN
-('_fries_due', '_fries_transaction', '_fries_time')
+('_fries_due', '_fries_transaction', '_fries_cohort', '_fries_time')
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ import pyarrow.compute as pc
 DUE = "_fries_due"
 """Hidden int64 column: the time at which the source tuple was due, in nanoseconds since the Unix epoch."""
 TRANSACTION = "_fries_transaction"
-"""Hidden int64 column, present under audit: the identity of the source tuple."""
+"""Hidden int64 column, present in runs with identities: the identity of the source tuple."""
+COHORT = "_fries_cohort"
+"""Hidden uint16 column, present beside identities where a source names the column of its cohorts: the row's cohort."""
 TIME = "_fries_time"
 """Hidden column, present below a source with ``time=``: the row's own time. int64 for a column of integers; for one of
 timestamps ``timestamp[ns]``, in the time zone of the column."""
-HIDDEN = (DUE, TRANSACTION, TIME)
+HIDDEN = (DUE, TRANSACTION, COHORT, TIME)
 """All hidden columns."""
 
 

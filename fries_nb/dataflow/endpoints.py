@@ -586,6 +586,19 @@ def checked_source(name: str, given: object) -> Source:
     return source
 
 
+def columns_of_source(source: Source) -> tuple[str, ...] | None:
+    """The columns of a source's rows, if its description tells them, as that of a table does; ``None`` if not.
+
+    >>> columns_of_source(Replay(pa.table({"a": [1]}))), columns_of_source(Replay("a/path"))
+    (('a',), None)
+    """
+    if isinstance(source, Kafka | GrowingFiles) and source.schema is not None:
+        return None if getattr(source, "metadata", False) else tuple(source.schema.names)
+    data = source.data if isinstance(source, Replay) else None
+    names = data.column_names if isinstance(data, pa.Table) else getattr(data, "columns", None)
+    return None if names is None else tuple(names)
+
+
 def rate_of(source: Source) -> float | None:
     """The declared rate of a source, in rows per second over all of its workers; ``None`` without one.
 

@@ -145,6 +145,9 @@ class Operator:
     on_error: Any = field(default="fail", compare=False)
     chain: bool = True  # whether it may share a worker with its neighbours
     time: EventTime | None = None  # the event time of a source, if its rows have one
+    # the column by which a source's rows are divided into cohorts, empty for their identities; ``None`` if no source of
+    # the dataflow names one
+    cohort: str | None = None
     within: StreamScope = ROOT  # the loops around it
     # whether every row of its first output begins a new transaction (a window without early rows); planning cuts these
     # edges

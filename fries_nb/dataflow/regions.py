@@ -194,7 +194,8 @@ def _region(graph: Graph, place: Mapping[str, int], number: int) -> Region:
             inputs[name] = _rows(graph, place, edge.source) if blocking[0] else Kept(name, place[edge.source])
             edges.append(replace(edge, source=name, branch=0))
     # A single worker reads, which keeps the order of a sort.
-    sources = [Operator(name, kind=Kind.SOURCE) for name in inputs]
+    cohort = "" if any(one.cohort is not None for one in graph.operators) else None
+    sources = [Operator(name, kind=Kind.SOURCE, cohort=cohort) for name in inputs]
     whole = Graph(graph.name, (*sources, *operators, *kept.values()), tuple(edges))
     return Region(whole, frozenset(kept), inputs)
 

@@ -88,6 +88,7 @@ class Assembly:
         window: maximum number of bytes in transit to a worker on each channel.
         clock: returns nanoseconds since the Unix epoch.
         audit: whether every data operation is recorded.
+        identities: whether rows carry the identities of their source tuples, as they do under an audit.
         hide: the columns whose values are not to be shown.
         spill: moves batches that wait for a tagged change out of memory.
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
@@ -101,6 +102,7 @@ class Assembly:
     window: int
     clock: Callable[[], int]
     audit: bool = False
+    identities: bool = False
     hide: frozenset[str] = frozenset()
     spill: Spill = list
     progress: ProgressGraph | None = None
@@ -195,7 +197,7 @@ class Assembly:
 
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
-        instance.hide = self.hide
+        instance.hide, instance.identities = self.hide, self.identities or self.audit
         if (payload := self.payloads.get(operator.name)) is not None:
             try:
                 with gathered() as definitions:
@@ -495,6 +497,7 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
         window=window,
         clock=time.time_ns,
         audit=region.options.audit,
+        identities=region.options.identities,
         hide=region.options.hide,
         spill=spilled,
         progress=region.progress,
@@ -520,11 +523,11 @@ def _reader(region: RegionSpec, worker: Worker, redistribution: Redistribution) 
     plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)
     known, then = instance.positions, redistribution.readers_then(id_.operator)
     instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
-    return open_reader(plan, id_, workers, plan.number, region.options.audit, instance.positions, instance.bounds)
+    return open_reader(plan, id_, workers, plan.number, region.options.identities, instance.positions, instance.bounds)
 
 
 def _idle_reader(region: RegionSpec, worker: Worker) -> WorkerReader:
     """The reader of a source's worker that joins a running dataflow, and has no splits yet."""
     id_ = worker.wiring.id
     plan = region.sources[id_.operator]
-    return open_reader(plan, id_, 0, plan.number, region.options.audit)
+    return open_reader(plan, id_, 0, plan.number, region.options.identities)

@@ -37,7 +37,7 @@ class Options:
     Attributes:
         hosts: number of Spark tasks.
         budget: bytes that a host may buffer, in inboxes and in outboxes that wait for credit.
-        audit: whether to record every data operation.
+        audit: whether to record every data operation; by identities, so rows carry them.
         chaining: whether to run operators connected by forward edges in one thread.
         commit_interval_s: seconds between commits of the sinks; ``None`` commits once, at the end.
         silence_s: seconds without an answer on the network after which a machine counts as lost.
@@ -51,6 +51,7 @@ class Options:
             once one fails, the run goes on without.
         starts: where a new run begins to read sources, by name, if not at their beginnings.
         hide: the columns whose values are not to be shown.
+        identities: whether every row carries the identity of its source tuple, and its cohort if a source names one.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -70,8 +71,10 @@ class Options:
     recover: bool = False
     starts: Mapping[str, SourceStart] = field(default_factory=dict)
     hide: frozenset[str] = frozenset()
+    identities: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "identities", self.identities or self.audit)
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
             raise DataflowError(f"buffer_budget_bytes={self.budget!r}; expected a number of bytes, 1 or more")
         if self.commit_interval_s is not None and not is_duration(self.commit_interval_s):

@@ -143,7 +143,7 @@ def show(table: TableView, found: TextTable, words: str, selectable: bool = Fals
 
 
 class RowsPanel(LookPanel):
-    """The newest rows of an operator; where the run is audited, a click on one shows its way, in the table ``way``."""
+    """The newest rows of an operator; if rows have identities, a click on one shows its way, in the table ``way``."""
 
     def __init__(self, run: Run, looks: LookThread) -> None:
         self._sources: dict[str, Source] = {}

@@ -189,6 +189,7 @@ class FriesMagics(RunMagics):
     @argument("--hosts", type=int, help="Spark tasks that share the workers (2)")
     @argument("--workers", type=int, help="of each operator without a number (2; with --resume as before)")
     @argument("--audit", action="store_true", help="record every operation, for run.audit()")
+    @argument("--identities", action="store_true", help="let rows carry the identity of their source row")
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
     @argument("--checkpoint", metavar="PATH", help="directory or URI: lost hosts are recovered from there")
@@ -235,6 +236,7 @@ class FriesMagics(RunMagics):
             begin,
             hosts=args.hosts,
             audit=args.audit,
+            identities=args.identities,
             chaining=not args.no_chaining,
             commit_interval_s=args.commit_interval,
             hide=args.hide or (),

@@ -36,7 +36,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import DUE, HIDDEN, TRANSACTION
+from fries_nb.dataflow.columns import COHORT, DUE, HIDDEN, TRANSACTION
 from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.operators.conversion import NOT_ARROW, to_python
 from fries_nb.operators.instance import Instance, row_as_json
@@ -82,7 +82,8 @@ class FailedRow:
         shown = dict(row)
         try:
             # Without the columns that the function has written to other rows of the batch.
-            came = assemble([row.copy()], row.columns, {}).select(list(shown))
+            came = assemble([row.copy()], row.columns, {})
+            came = came.select([*shown, *(name for name in row.columns.hidden if name == COHORT)])
         except NOT_ARROW:  # an earlier operator of the chain has written a value that no column holds
             came = None
         return FailedRow(shown, came, row.index)
@@ -135,7 +136,7 @@ class ReturnedRows:
     """Rows of dead letters that wait for the operator that failed on them.
 
     Attributes:
-        rows: the rows, without hidden columns.
+        rows: the rows, without hidden columns but their cohorts, if they have some.
         letters: the id of the letter of each.
         tries: how often the operator has failed on each of them.
     """
@@ -148,11 +149,11 @@ class ReturnedRows:
         """Those behind the first ones."""
         return ReturnedRows(self.rows.slice(count), self.letters[count:], self.tries)
 
-    def with_hidden(self, due_ns: int, audit: bool) -> pa.RecordBatch:
-        """The rows as a batch that an executor takes, due now; as transactions of their own if they are audited."""
-        count = self.rows.num_rows
-        batch = self.rows.append_column(DUE, pa.array([due_ns] * count, pa.int64()))
-        return batch.append_column(TRANSACTION, pa.array(self.transactions, pa.int64())) if audit else batch
+    def with_hidden(self, due_ns: int, identities: bool) -> pa.RecordBatch:
+        """The rows as a batch that an executor takes, due now; with identities as transactions of their own."""
+        rows = self.rows if identities else _of_user(self.rows)
+        batch = rows.append_column(DUE, pa.array([due_ns] * rows.num_rows, pa.int64()))
+        return batch.append_column(TRANSACTION, pa.array(self.transactions, pa.int64())) if identities else batch
 
     @property
     def transactions(self) -> list[int]:
@@ -184,7 +185,7 @@ def requeued_row(letter: Mapping[str, Any], binning: Binning | None) -> Requeued
 
 def unpacked_row(letter: Mapping[str, Any]) -> pa.RecordBatch:
     """The row of a dead letter that has one, as a batch of one row; raises as ``requeued_row`` does."""
-    return _unpacked(requeued_row(letter, None).row)
+    return _of_user(_unpacked(requeued_row(letter, None).row))
 
 
 def returned_rows(rows: Iterable[RequeuedRow]) -> list[ReturnedRows]:
@@ -217,7 +218,8 @@ def _of_user(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _packed(row: pa.RecordBatch) -> bytes:
-    stream, alone = pa.BufferOutputStream(), _of_user(row).take(pa.array([0]))
+    dropped = [name for name in HIDDEN if name != COHORT and name in row.schema.names]
+    stream, alone = pa.BufferOutputStream(), row.drop_columns(dropped).take(pa.array([0]))
     with pa.ipc.new_stream(stream, alone.schema) as writer:
         writer.write_batch(alone)
     return bytes(stream.getvalue())

@@ -88,7 +88,7 @@ class Recent:
     place: int = 0  # its place among the tuples of its operator in a rehearsal
     # the row, or the batch and the place in it, that it is a copy of
     origin: tuple[Any, int] = field(default=(None, 0), compare=False, repr=False)
-    # its hidden columns: its time, its identity under an audit, and when its source's row was due
+    # its hidden columns: its time, its identity and cohort, and when its source's row was due
     hidden: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def compact(self) -> Recent:

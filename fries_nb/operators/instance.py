@@ -122,8 +122,7 @@ class Instance:
     """What it runs for rows that are old for changes which are decided row by row."""
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
-        self.worker = worker
-        self.operator = operator
+        self.worker, self.operator = worker, operator
         self.function = function = following(operator.function, function)
         self.recreate: Callable[[], Any] | None = None  # makes another instance, not opened, if one can be made
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
@@ -142,7 +141,8 @@ class Instance:
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
         self.failing = Failing()  # what it failed on before
-        self.audit, self.hide = audit, frozenset[str]()  # ``hide``: the columns whose values are not to be shown
+        # ``identities``: whether rows carry those of their source tuples; ``hide``: columns whose values are not shown
+        self.audit, self.identities, self.hide = audit, audit, frozenset[str]()
         self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
         self.log = AuditLog(worker)  # the audit log
@@ -228,7 +228,7 @@ class Instance:
         fork = Instance(self.worker, self.operator, None, self.audit)
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
-        fork.written.needed, fork.hide = self.written.needed, self.hide
+        fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
         return fork
 
     def merge(self, fork: Instance) -> None:

@@ -11,13 +11,14 @@ All of them share the operator's state, dead letters and counts: they have the s
 >>> for change, function, cut in (("u1", str.upper, 4), ("u2", str.title, 6)):
 ...     instance.prepared[change] = Ready(function, None)
 ...     _ = instance.decide_rows(change, (RolloutStep({0: cut}),))
->>> versions_of(instance.earlier, np.arange(4, 9)).tolist()
+>>> batch = pa.RecordBatch.from_pydict({"_fries_transaction": range(4, 9)})
+>>> versions_of(instance.earlier, batch).tolist()
 [0, 1, 1, 2, 2]
 >>> [one.function("aB") for one in side_by_side(instance)]
 ['ab', 'AB', 'Ab']
 >>> instance.settle("u1")
 True
->>> versions_of(instance.earlier, np.arange(4, 9)).tolist(), len(side_by_side(instance))
+>>> versions_of(instance.earlier, batch).tolist(), len(side_by_side(instance))
 ([0, 0, 0, 1, 1], 2)
 """
 
@@ -33,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fries_nb.operators.rows import Columns, Row
-from fries_nb.protocol.rollout import Identities, RolloutStep, are_new, identities
+from fries_nb.protocol.rollout import RolloutStep, are_new
 
 if TYPE_CHECKING:
     from fries_nb.operators.instance import Instance
@@ -52,11 +53,11 @@ class Earlier:
     identity: str  # id of the change that installed it; empty for the initial one
 
 
-def versions_of(earlier: Sequence[Earlier], rows: Identities) -> Numbers:
+def versions_of(earlier: Sequence[Earlier], batch: pa.RecordBatch) -> Numbers:
     """For each row the number of its version: of the earlier ones from 0 on, then the present one."""
-    numbers = np.zeros(len(rows), np.int64)
+    numbers = np.zeros(batch.num_rows, np.int64)
     for number, one in enumerate(earlier, 1):
-        numbers[are_new(one.steps, rows)] = number
+        numbers[are_new(one.steps, batch)] = number
     return numbers
 
 
@@ -82,7 +83,7 @@ def chooser(instance: Instance) -> Callable[[Row], int]:
         nonlocal known, numbers
         if row.columns is not known:
             known = row.columns
-            numbers = versions_of(earlier, identities(known.batch)).tolist()
+            numbers = versions_of(earlier, known.batch).tolist()
         return numbers[row.index]
 
     return choose
@@ -103,7 +104,7 @@ def runs_of(earlier: Sequence[Earlier], batch: pa.RecordBatch) -> Iterator[tuple
     if not earlier or not batch.num_rows:
         yield 0, batch
         return
-    numbers = versions_of(earlier, identities(batch))
+    numbers = versions_of(earlier, batch)
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), batch.num_rows]
     for start, end in zip([0, *ends], ends, strict=False):
         yield int(numbers[start]), batch.slice(start, end - start)
@@ -113,7 +114,7 @@ def old_for(earlier: Sequence[Earlier], batch: pa.RecordBatch | None) -> str:
     """The first change for which the first row of a batch is old; empty if there is none."""
     if not earlier or batch is None:
         return ""
-    [number] = versions_of(earlier, identities(batch.slice(0, 1)))
+    [number] = versions_of(earlier, batch.slice(0, 1))
     return earlier[number].change if number < len(earlier) else ""
 
 

@@ -231,7 +231,7 @@ class Columns(dict[str, list[Any]]):
         self.plain = UNKNOWN
 
     def transactions(self) -> list[int]:
-        """Identity of each row's source tuple (only under audit)."""
+        """Identity of each row's source tuple (only in a run with identities)."""
         if not self._transactions:
             self._transactions = to_python(self.batch.column(TRANSACTION))
         return self._transactions

@@ -6,7 +6,8 @@ each key, with the columns of the key. For the first operator of the chain the *
 that processes rows; all operators behind it process what it makes.
 
 Every row that time brings out is a transaction of its own, which begins at the operator. Its identity depends on
-operator, key and time only, so it is the same when a run is repeated after a failure.
+operator, key and time only, so it is the same when a run is repeated after a failure. Where rows have cohorts of their
+own, its cohort is that of the key: that of the key's rows, if the source's cohorts are those of the same column.
 
 Times as users see them, and as numbers: a ``datetime`` for timestamps, otherwise an integer.
 
@@ -40,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import DUE, TIME, TRANSACTION
+from fries_nb.dataflow.columns import COHORT, DUE, TIME, TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, OperatorError, ProtocolError, TokenError
@@ -50,7 +51,7 @@ from fries_nb.operators.rows import Columns, Reads, Row, derived
 from fries_nb.operators.state import key_reader
 from fries_nb.progress.agenda import Agenda, Firing
 from fries_nb.progress.tokens import Token
-from fries_nb.protocol.partitioning import bins_of_keys
+from fries_nb.protocol.partitioning import bins_of_keys, cohorts_of
 
 if TYPE_CHECKING:
     from fries_nb.operators.steps import Behind
@@ -169,9 +170,11 @@ def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBa
         values = list(keys) if len(names) == 1 else [key[place] for key in keys]
         columns[name] = to_arrow(values, came.field(name).type)
     columns[DUE] = pa.repeat(pa.scalar(due_ns, pa.int64()), len(keys))
-    if instance.audit:
+    if instance.identities:
         identities = [_identity(instance, key, t, 0) for key, t in zip(keys, moments, strict=True)]
         columns[TRANSACTION] = pa.array(identities, pa.int64())
+        if COHORT in came.names and names:
+            columns[COHORT] = pa.array(cohorts_of([columns[name] for name in names]))
     columns[TIME] = pa.array(moments, pa.int64()).cast(came.field(TIME).type)
     schema = pa.schema([(name, column.type) for name, column in columns.items()], _REACHED if firing.reached else _MARK)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
@@ -198,7 +201,8 @@ def _identity(instance: Instance, key: Any, t: int, number: int) -> int:
     agenda = instance.agenda
     assert agenda is not None, "the operator is timed"
     passed = None if not instance.tokens or not instance.tokens.times else agenda.frontier
-    text = repr((instance.operator.name, key, t, agenda.stamp[1:], number, passed)).encode()
+    # Of the stamp only the rounds: its time is the least of all that are due together, which a repetition may alter.
+    text = repr((instance.operator.name, key, t, agenda.stamp[2:], number, passed)).encode()
     return -1 - (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1)
 
 
@@ -206,15 +210,15 @@ def due_emitter(
     instance: Instance, emit: Callable[[Row], None]
 ) -> Callable[[Row, Iterable[tuple[int, dict[str, Any]]]], None]:
     """A function that emits what an operator makes for a row of a firing; under audit each is logged as begun."""
-    audit, read = instance.audit, key_reader(instance.operator.key)
-    begun = instance.log.begun_by(instance.identity) if audit else None
+    identities, read = instance.identities, key_reader(instance.operator.key)
+    begun = instance.log.begun_by(instance.identity) if instance.audit else None
 
     def emit_all(row: Row, outs: Iterable[tuple[int, dict[str, Any]]]) -> None:
         own = row.columns.times()[row.index]
         for number, (t, out) in enumerate(outs):
             origin = row
-            if t != own or (begun is not None and number):
-                origin = _of_another(row, t, _identity(instance, read(row), t, number) if audit else None)
+            if t != own or (identities and number):
+                origin = _of_another(row, t, _identity(instance, read(row), t, number) if identities else None)
             if begun is not None:
                 instance.log.begin(begun, origin.columns.transactions()[origin.index])
             emit(derived(dict(out), origin))

@@ -253,6 +253,7 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         "branches": (was.branches, now.branches),
         "loop": (str(was.within), str(now.within)),
         "chain": (was.chain, now.chain),
+        "cohort": (_cohort_words(was.cohort), _cohort_words(now.cohort)),
         "unique_per_transaction": (was.unique_per_transaction, now.unique_per_transaction),
     }
     kept = _kept_by_changes(runs)
@@ -265,6 +266,10 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         if (words := unlike(a, b)) is not None:
             aspects[name] = words
     return aspects
+
+
+def _cohort_words(cohort: str | None) -> str:
+    return "none" if cohort is None else cohort or "by identity"
 
 
 def _kept_by_changes(function: Any) -> dict[str, Any]:

@@ -23,6 +23,17 @@ An operator whose bins have never moved needs no table: its bins are dealt in co
 ((0, 1), (1, 2), 511)
 >>> two.moved(moves) == RoutingTable.even(3), two.width, RoutingTable.even(3).width
 (True, 2, 3)
+
+Identities and cohorts: rows are divided into 65,536 cohorts, by a hash of a column that their source names, otherwise
+of their identity. It is the same hash as of keys, but other bits of it, so each bin has rows of all cohorts.
+
+>>> batch = pa.RecordBatch.from_pydict({TRANSACTION: pa.array([7, 8, 7])})
+>>> found = cohorts(batch)
+>>> identities(batch).tolist(), bool(found[0] == found[2] != found[1])
+([7, 8, 7], True)
+>>> of_customers = [cohorts_of([pa.array([5, None], kind)]).tolist() for kind in (pa.int32(), pa.float64())]
+>>> of_customers[0] == of_customers[1]
+True
 """
 
 from __future__ import annotations
@@ -42,6 +53,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fries_nb.dataflow.columns import COHORT, TRANSACTION
 from fries_nb.dataflow.keys import canonical_key, is_uuid, refuse_as_key
 from fries_nb.errors import DataflowError
 
@@ -113,6 +125,8 @@ _EXACT = Context(prec=80)
 _NAN = np.uint64(0x7FF8000000000000)
 """The canonical bits of NaN; NaNs of all bit patterns are one key."""
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+_COHORT_OF_0 = np.uint16(0xA5C3)
+"""The cohort of a key 0, which may stand for all that are unknown, and is its own hash."""
 _EPOCH, _EPOCH_UTC = datetime(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
 _US_IN = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY_MS = 86_400_000
@@ -127,10 +141,42 @@ def bins_of_values(columns: Sequence[pa.Array]) -> Bins:
 
 
 def _bins(hashed: Sequence[npt.NDArray[np.uint64]]) -> Bins:
+    return (_combined(hashed) % np.uint64(BINS)).astype(np.int64)
+
+
+def _combined(hashed: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
     mixed = hashed[0]
     for column in hashed[1:]:
         mixed = _mix(mixed * np.uint64(31) + column)
-    return (mixed % np.uint64(BINS)).astype(np.int64)
+    return mixed
+
+
+def identities(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The identity of the source tuple from which each row derives, not copied; a ``KeyError`` if it has none."""
+    found: npt.NDArray[np.int64] = batch.column(TRANSACTION).to_numpy(zero_copy_only=True)
+    return found
+
+
+def cohorts(batch: pa.RecordBatch) -> npt.NDArray[np.uint16]:
+    """The cohort of each row, stable as its identity is; a ``KeyError`` if it has neither cohort nor identity."""
+    if batch.schema.get_field_index(COHORT) < 0:
+        return _cohorts(_mix(identities(batch).view(np.uint64)))
+    found: npt.NDArray[np.uint16] = batch.column(COHORT).to_numpy(zero_copy_only=True)
+    return found
+
+
+def cohorts_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint16]:
+    """The cohort of each row of these columns, of types that keys can have; a null is a value of its own."""
+    return _cohorts(_combined([_hash(column) for column in columns]))
+
+
+COHORTS = 1 << 16
+"""The number of cohorts."""
+
+
+def _cohorts(hashed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint16]:
+    """The highest bits of a hash, since bins, and so workers, depend on its lowest ones; that of 0 is not the first."""
+    return (hashed >> np.uint64(48)).astype(np.uint16) ^ _COHORT_OF_0
 
 
 def bins_of_keys(keys: Sequence[Any]) -> Bins:

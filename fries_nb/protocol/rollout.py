@@ -3,15 +3,16 @@
 Every row carries the identity of its source tuple: an *origin* (source and split) and a *position* in it. A change has
 steps, each a *cut* and a *share*. The cut has for each origin the highest position that any target had begun when the
 step was decided, so rows at or below it have met the configuration before the step, or will meet it; rows above have
-met no target yet. A row is new if its *cohort*, a number in [0, 1) that follows from its identity alone, is below the
+met no target yet. A row is new if its *cohort*, which follows from its identity or a column of its source, is in the
 share of the last step whose cut is below its position. All targets decide alike, since nothing else counts; and a share
 that only rises never moves a row back.
 
 >>> half, whole = RolloutStep({7: 99}, 0.5), RolloutStep({7: 149}, 1.0)
->>> rows = np.array([(7 << ROW_BITS) + position for position in (99, 100, 101, 149, 150)])
->>> are_new([whole], rows).tolist()
+>>> rows = [(7 << ROW_BITS) + position for position in (99, 100, 101, 149, 150)]
+>>> batch = pa.RecordBatch.from_pydict({"_fries_transaction": rows})
+>>> are_new([whole], batch).tolist()
 [False, False, False, False, True]
->>> are_new([half, whole], rows).tolist() == [False, *(cohorts(rows[1:4]) < 0.5).tolist(), True]
+>>> are_new([half, whole], batch).tolist() == [False, *(cohorts(batch)[1:4] < 1 << 15).tolist(), True]
 True
 
 Timely dataflow, Fries' markers and versions by tag all need an order on channels; a cut needs none, so it works behind
@@ -29,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import TRANSACTION
+from fries_nb.protocol.partitioning import COHORTS, cohorts, identities
 from fries_nb.protocol.trace import ROW_BITS
 
 Identities = npt.NDArray[np.int64]
@@ -51,19 +52,6 @@ class RolloutStep(msgspec.Struct, frozen=True):
     share: float = 1.0
 
 
-def identities(batch: pa.RecordBatch) -> Identities:
-    """The identities of a batch's rows, without a copy."""
-    return batch.column(TRANSACTION).to_numpy()  # type: ignore[no-any-return]
-
-
-def cohorts(rows: Identities) -> npt.NDArray[np.float64]:
-    """For each row a number in [0, 1) that follows from its identity, evenly spread (the end of ``splitmix64``)."""
-    mixed = rows.astype(np.uint64)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (mixed ^ (mixed >> np.uint64(31))) / 2.0**64
-
-
 def are_above(cut: Positions, rows: Identities) -> npt.NDArray[np.bool_]:
     """Whether each row is above a cut."""
     origins = rows >> ROW_BITS
@@ -75,15 +63,16 @@ def are_above(cut: Positions, rows: Identities) -> npt.NDArray[np.bool_]:
     return rows & _LOW > bounds[places]
 
 
-def are_new(steps: Sequence[RolloutStep], rows: Identities) -> npt.NDArray[np.bool_]:
-    """Whether each row is new for a change with these steps."""
+def are_new(steps: Sequence[RolloutStep], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Whether each row of a batch is new for a change with these steps."""
+    rows = identities(batch)
     new = np.zeros(len(rows), np.bool_)
     for step in steps:
-        if step.share in (0.0, 1.0):
-            new[are_above(step.cut, rows)] = step.share == 1.0
+        above = are_above(step.cut, rows)
+        if 0 < step.share < 1:
+            np.copyto(new, cohorts(batch) < step.share * COHORTS, where=above)
         else:
-            above = are_above(step.cut, rows)
-            new[above] = cohorts(rows[above]) < step.share
+            new[above] = step.share == 1
     return new
 
 

@@ -102,7 +102,7 @@ class LookedRun(Protocol):
         And the operators of the region in which it is read, beyond which no row has it.
 
         Raises:
-            PlanError: the run is not audited, so rows have no identities; or it is given otherwise.
+            PlanError: rows have no identities, or it is given otherwise.
             DataflowError: no such source.
             RunError: the source has not begun.
         """

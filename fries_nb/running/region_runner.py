@@ -156,7 +156,7 @@ class RegionRunner(QueueShell):
     @property
     def identifies(self) -> bool:
         """Whether rows carry the identity of their source tuple."""
-        return self.options.audit
+        return self.options.identities
 
     @property
     def state(self) -> str:
@@ -424,9 +424,9 @@ class RegionRunner(QueueShell):
     def identity(self, source: Any) -> tuple[int, frozenset[str]]:
         """The identity of a source tuple, and the operators of its region; see ``LookedRun``."""
         name = self.graph.name
-        if not self.options.audit:
-            lacking = f"source={source!r}: the rows of {name!r} have no identities, since the run is not audited"
-            raise PlanError(f"{lacking}; expected flow.run(..., audit=True)")
+        if not self.options.identities:
+            lacking = f"source={source!r}: the rows of {name!r} have no identities"
+            raise PlanError(f"{lacking}; expected flow.run(..., identities=True), or audit=True")
         launched = tuple(self.launched)
         read = {name: (one, number) for one in launched for number, (name, _) in enumerate(one.sources)}
         names = [*read]

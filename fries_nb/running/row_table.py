@@ -48,7 +48,7 @@ class SeenRow:
         version: the change that its worker had switched to last; empty if to none.
         worker: index of the worker.
         time: its own time, if the dataflow has times, else when its source's row was due; ``None`` if it is not known.
-        source: the source, split and row that it is or derives from, under an audit; else ``None``.
+        source: the source, split and row that it is or derives from, if rows have identities; else ``None``.
         operator: the operator.
     """
 

@@ -169,21 +169,22 @@ class RunMonitor:
             n: the number of rows at most, of each side.
             where: a condition on the row as a dict; only rows are given that satisfy it. A row that lacks a column that
                 it reads does not.
-            source: split and row of a source row, or source, split and row, as ``_source`` has them; needs an audit.
+            source: split and row of a source row, or source, split and row, as ``_source`` has them; needs a run
+                with identities.
             timeout: seconds to wait for the workers, or for such rows.
 
         Returns:
             A pandas DataFrame with the columns of the rows, and ``_side`` (``in``, ``out``); ``_version``, the change
             that the worker had switched to last; ``_worker``; ``_time``, the row's own time, or when its source's row
-            was due; and ``_source`` under an audit: source, split and row that it derives from. With ``source`` it has
-            ``_operator`` as well. With ``where`` its ``attrs`` have ``rows_seen``, that have passed, and
-            ``rows_dropped``, that were not tried.
+            was due; and ``_source`` in a run with identities: source, split and row that it derives from. With
+            ``source`` it has ``_operator`` as well. With ``where`` its ``attrs`` have ``rows_seen``, that have passed,
+            and ``rows_dropped``, that were not tried.
 
         Raises:
             DataflowError: no such operator or edge, or ``where`` cannot be pickled.
             PlanError: ``n`` or ``timeout`` is not a positive number; ``operator`` is missing, or an edge at which Spark
                 computes the rows; ``source`` is given with
-                ``where``, or though the run is not audited; ``where`` is no function, or reads a column that no row
+                ``where``, or though rows have no identities; ``where`` is no function, or reads a column that no row
                 has, and those that are there are named.
             RunError: the operator has not begun, its rows cannot be copied, no worker is there to answer, as those of
                 hosts that were gone before the end, or ``where`` has raised on the row that the error has as JSON.

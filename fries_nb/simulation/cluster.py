@@ -159,6 +159,7 @@ class Cluster:
         chaining: whether operators are chained where possible.
         commit_interval_ns: interval of commit markers; ``None`` for one commit at the end.
         audit: whether a trace is kept.
+        identities: whether rows carry identities; with a trace they do.
         checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
 
     Attributes:
@@ -181,6 +182,7 @@ class Cluster:
         self, graph: Graph, inputs: Mapping[str, Rows], *,
         hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
         commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
+        identities: bool = False,
     ) -> None:  # fmt: skip
         self.graph = graph  # the dataflow; its functions are copied by pickling, as on Spark
         self.random = random.Random(seed)  # the source of all randomness
@@ -197,7 +199,7 @@ class Cluster:
         self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)  # the storage that survives failures
         self._plan = Deployment(
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
-            self._fate,
+            self._fate, identities=audit or identities,
         )  # fmt: skip
         self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
         self._held = set[WorkerId]()

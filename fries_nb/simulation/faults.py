@@ -140,6 +140,7 @@ class Deployment:
     store: Store
     fate: Fate
     begun: Mapping[str, int] = field(default_factory=dict)  # operator to what it counts as begun with; see ``Topology``
+    identities: bool = True  # whether rows carry identities
 
     @cached_property
     def progress(self) -> ProgressGraph | None:
@@ -154,7 +155,7 @@ class Deployment:
     def region(self, incarnation: int, restoration: Restoration) -> RegionSpec:
         """What a driver knows of its region; hosts are made by ``assembly``."""
         options = Options(self.hosts, budget=1, audit=self.audit, chaining=self.chaining, commit_interval_s=None,
-                          silence_s=1.0, port=0)  # fmt: skip
+                          silence_s=1.0, port=0, identities=self.identities)  # fmt: skip
         return RegionSpec(
             "r", incarnation, without_functions(self.graph), {}, {}, self.store.sinks, "", NO_KEYS, "", options,
             SnapshotStore("", "r"), restoration,
@@ -176,6 +177,7 @@ class Deployment:
             window=self.window,
             clock=self.clock,
             audit=self.audit,
+            identities=self.identities,
             progress=self.progress,
         )
 

@@ -225,7 +225,7 @@ class Hosts:
         positions: dict[WorkerId, Positions | None] = dict.fromkeys(one for one in self._of if one.operator in plans)
         for one in positions.keys() - self.spent:
             positions[one] = positions_of(self.instance(one), plans[one.operator], self._redistribution)
-        return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
+        return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans, plan.identities)
 
     def _put(self, worker: Worker) -> None:
         self._add(worker, self._opened(worker))

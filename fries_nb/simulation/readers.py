@@ -126,7 +126,10 @@ def plans_of(graph: Graph, inputs: Mapping[str, Rows], workers: Mapping[str, int
         workers: source to its number of workers at the beginning of the run, in the order of the graph.
     """
     return {
-        name: planned(ListSource(inputs[name]), count, None, graph.operator(name).time, name)
+        name: replace(
+            planned(ListSource(inputs[name]), count, None, graph.operator(name).time, name),
+            cohort=graph.operator(name).cohort,
+        )
         for name, count in workers.items()
         if name in graph  # others were removed since
     }
@@ -148,6 +151,7 @@ class Supply:
         due_ns: int,
         positions: Mapping[WorkerId, Positions | None] = FROM_THE_START,
         plans: Mapping[str, SourcePlan] | None = None,
+        identities: bool = True,
     ) -> None:
         # ``graph``: the dataflow
         begun = {name: graph.operator(name).workers for name in graph.sources}
@@ -157,17 +161,16 @@ class Supply:
         # source worker to its ``WorkerReader.bounds`` after the rows that were read
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
         self.ahead_ticks: dict[WorkerId, int | None] = {}  # source worker to its ``WorkerReader.ahead_ticks``
-        # ``due_ns``: due time of all rows in nanoseconds
-        # ``chance``: draws the sizes of batches
-        self._chance, self._due_ns = chance, due_ns
+        # ``chance``: draws the sizes of batches; ``due_ns``: due time of all rows in nanoseconds
+        # ``identities``: whether rows carry identities
+        self._chance, self._due_ns, self._identities = chance, due_ns, identities
         # source to its splits as of the beginning of the run; by default the sources are divided now
         self._plans = dict(plans or plans_of(graph, inputs, begun))
         # ``positions``: source worker to the positions of its splits; ``None`` for a worker that has ended
         self._spent = {worker for worker, reached in positions.items() if reached is None}
         self._reached: dict[WorkerId, dict[int, Position | None]] = {}
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
-        self._drained: set[WorkerId] = set()
-        self._told: set[WorkerId] = set()
+        self._drained, self._told = set[WorkerId](), set[WorkerId]()
         for name, plan in self._plans.items():
             for index in range(begun[name]):
                 source = WorkerId(name, index)
@@ -205,7 +208,7 @@ class Supply:
         name, reached = source.operator, self._reached[source]
         plan, number = self._plans[name], list(self._plans).index(name)
         mine = tuple(split for split in plan.splits if split.number in reached)
-        reader = open_reader(replace(plan, splits=mine), WorkerId(name, 0), 1, number, True, reached)
+        reader = open_reader(replace(plan, splits=mine), WorkerId(name, 0), 1, number, self._identities, reached)
         self.bounds[source], self.ahead_ticks[source] = reader.bounds, reader.ahead_ticks
         self._batches[source] = _cut(reader, self._chance, self._due_ns)
 

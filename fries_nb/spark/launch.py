@@ -314,7 +314,7 @@ def _sources(
         description, workers = operator.function, operator.workers
         time, start = operator.time, starts.get(name)
         plan = plan_source(description, session.spark, staging, name, workers, kept, time, start)
-        plans[name] = replace(plan, number=number)
+        plans[name] = replace(plan, number=number, cohort=operator.cohort)
         if kept is None:
             place.keep_source(name, plan.splits, number if fresh else None)
     return plans

@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.protocol.frames import Action, Commit, Freeze, Reconfigure
-from fries_nb.protocol.rollout import BegunPositions, Identities, identities
+from fries_nb.protocol.partitioning import identities
+from fries_nb.protocol.rollout import BegunPositions, Identities
 
 
 class Freezing:

@@ -187,7 +187,7 @@ class Returning:
         instance.failing.tries = rows.tries
         self.look()
         executor = self._from(position, chain) if position else chain
-        executor.load("", rows.with_hidden(self._clock(), instance.audit))
+        executor.load("", rows.with_hidden(self._clock(), instance.identities))
         return executor
 
     def _from(self, position: int, chain: ChainExecutor) -> ChainExecutor:

@@ -229,7 +229,7 @@ def test_the_time_of_messages_can_be_that_of_rows(kafka: Broker) -> None:
     kafka.produce(topic, [{"value": 1}], timestamp=5_000)
     time = EventTime("kafka_timestamp", carried=True)
     plan = planned(PatientSource(topic_of(kafka, topic, ends=True, metadata=True)), 1, None, time, "S")
-    reader = open_reader(plan, WorkerId("S", 0), 1, 0, audit=False)
+    reader = open_reader(plan, WorkerId("S", 0), 1, 0, identities=False)
     assert sorted(reader.bounds.values()) == [EARLIEST]
     batch, _ = reader.read(0, 10)
     assert batch is not None
@@ -250,7 +250,7 @@ def test_messages_that_do_not_decode_are_set_aside(kafka: Broker) -> None:
     topic = kafka.topic()
     kafka.produce(topic, [b"{broken", {"value": 1}, b"17", {"value": 2}, None])
     plan = planned(PatientSource(topic_of(kafka, topic, ends=True, letters=True)), 1, None)
-    reader = open_reader(plan, WorkerId("S", 0), 1, 0, audit=False)
+    reader = open_reader(plan, WorkerId("S", 0), 1, 0, identities=False)
     rows, undecoded, places = [], [], []
     while not reader.exhausted:
         batch, _ = reader.read(0, 1)
@@ -384,7 +384,7 @@ def test_messages_that_are_no_rows_do_not_advance_time(kafka: Broker) -> None:
     topic = kafka.topic(2)
     kafka.produce(topic, [b"{broken", {"value": 5}], 2)
     plan = planned(PatientSource(topic_of(kafka, topic, letters=True)), 1, None, EventTime("value"), "S")
-    reader = open_reader(plan, WorkerId("S", 0), 1, 0, audit=False)
+    reader = open_reader(plan, WorkerId("S", 0), 1, 0, identities=False)
     batch, _ = reader.read(0, 10)
     assert batch is not None
     assert len(reader.take_undecoded()) == 1

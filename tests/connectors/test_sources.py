@@ -333,7 +333,7 @@ def test_a_dataframe_is_written_once_and_read_with_its_types(spark: SparkSession
     scratch = make_scratch(spark, "r1", {})
     try:
         plan = plan_source(replay(frame), spark, scratch, "payments", workers=2)
-        tables = [drain(open_reader(plan, WorkerId("payments", index), 2, 0, audit=False)) for index in range(2)]
+        tables = [drain(open_reader(plan, WorkerId("payments", index), 2, 0, identities=False)) for index in range(2)]
     finally:
         remove_scratch(scratch)
     assert not Path(scratch).exists()
@@ -346,7 +346,7 @@ def test_a_dataframe_is_written_once_and_read_with_its_types(spark: SparkSession
 def test_an_arrow_table_is_replayed_too(spark: SparkSession, tmp_path: Path) -> None:
     """``replay`` takes a path, a table or a DataFrame."""
     plan = plan_source(replay(pa.table({"n": [3, 1, 2]})), spark, str(tmp_path), "numbers", workers=1)
-    assert drain(open_reader(plan, WorkerId("numbers", 0), 1, 0, audit=False))["n"].to_pylist() == [3, 1, 2]
+    assert drain(open_reader(plan, WorkerId("numbers", 0), 1, 0, identities=False))["n"].to_pylist() == [3, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_a_query_without_rows_is_an_empty_stream(spark: SparkSession, tmp_path: 
     """As a table without rows."""
     for number, data in enumerate([spark.sql("SELECT 1 AS x WHERE false"), pa.table({"x": pa.array([], pa.int64())})]):
         plan = plan_source(replay(data), spark, str(tmp_path / str(number)), "payments", workers=1)
-        assert open_reader(plan, WorkerId("payments", 0), 1, 0, audit=False).exhausted
+        assert open_reader(plan, WorkerId("payments", 0), 1, 0, identities=False).exhausted
 
 
 def test_times_of_spark_are_instants_at_any_depth(spark: SparkSession, tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_times_of_spark_are_instants_at_any_depth(spark: SparkSession, tmp_path:
         FROM (SELECT TIMESTAMP '2024-01-01 12:00:00Z' AS t, TIMESTAMP_NTZ '2024-01-01 12:00:00' AS n)
     """
     plan = plan_source(replay(spark.sql(query)), spark, str(tmp_path), "payments", workers=1)
-    [row] = drain(open_reader(plan, WorkerId("payments", 0), 1, 0, audit=False)).to_pylist()
+    [row] = drain(open_reader(plan, WorkerId("payments", 0), 1, 0, identities=False)).to_pylist()
     noon = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
     assert [row["top"], row["a"], row["s"], row["m"]] == [noon, [noon], {"n": 1, "t": noon}, [("k", noon)]]
     assert row["local"] == datetime.datetime(2024, 1, 1, 12)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
+
+import pyarrow as pa
+import pytest
 
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader, planned
-from fries_nb.dataflow.columns import TRANSACTION
+from fries_nb.dataflow.columns import COHORT, TRANSACTION
+from fries_nb.errors import SourceError
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import cohorts, cohorts_of
 from fries_nb.simulation.readers import ListSource
 
 NOW = 1_700_000_000_000_000_000
@@ -19,8 +26,8 @@ SECOND = 1_000_000_000
 def test_a_split_is_read_on_where_another_worker_has_given_it_up() -> None:
     """Each row once, with one identity; and the rate of the source stays what it is, by the splits of each worker."""
     plan = planned(RateSource(count=640), workers=2, rate=3_200.0)
-    readers = [open_reader(plan, WorkerId("S", index), 2, 0, audit=True) for index in range(2)]
-    newcomer = open_reader(plan, WorkerId("S", 2), 2, 0, audit=True)
+    readers = [open_reader(plan, WorkerId("S", index), 2, 0, identities=True) for index in range(2)]
+    newcomer = open_reader(plan, WorkerId("S", 2), 2, 0, identities=True)
     assert newcomer.read(NOW, 100) == (None, None)
     rows: list[dict[str, int]] = []
     reached: dict[int, Position | None] = {split.number: Position() for split in plan.splits}
@@ -91,3 +98,43 @@ def test_a_split_with_rows_does_not_wait_for_those_without() -> None:
         assert batch["value"].to_pylist() == [first, first + 1, first + 2, first + 3]
         assert reader.moved == {2: Position(first + 4)}
     assert all(one.asked >= 8 for one in source.idle)
+
+
+VALUES = {"card": [1, 2, 1, None], "price": [Decimal(1), Decimal("1.5"), None, Decimal(1)], "of": [[1], [2], [1], None]}
+
+
+def read_in(cohort: str | None, identities: bool = True) -> pa.RecordBatch:
+    """The rows with these values, of two splits."""
+    rows = [dict(zip(VALUES, row, strict=True)) for row in zip(*VALUES.values(), strict=True)]
+    plan = replace(planned(ListSource(rows), 1, None), cohort=cohort)
+    batch, _ = open_reader(plan, WorkerId("pay", 0), 1, 3, identities).read(NOW, 100)
+    assert batch is not None
+    return batch
+
+
+def test_a_row_has_the_cohort_of_its_value_or_of_its_identity() -> None:
+    """A null is a value of its own, as in keys; without identities nothing is computed, or refused."""
+    for name in ("card", "price"):
+        batch = read_in(name)
+        assert cohorts(batch).tolist() == cohorts_of([batch.column(name)]).tolist()
+    found = cohorts(read_in("card")).tolist()
+    assert found[0] == found[2]
+    assert len(set(found)) == 3
+    plain, by_identity = read_in(None), read_in("")
+    assert COHORT not in plain.schema.names
+    assert by_identity.schema.field(COHORT).type == pa.uint16()
+    assert cohorts(plain).tolist() == cohorts(by_identity).tolist()
+    assert read_in("nowhere", identities=False).schema.names == [*VALUES, "_fries_due"]
+
+
+@pytest.mark.parametrize(
+    ("cohort", "words"),
+    [
+        ("crad", "source 'pay' has cohort='crad', but no such column; expected one of card, price, of; did"),
+        ("of", r"source 'pay' has cohort='of', a column of list<item: int64>; expected numbers, text, bytes, times"),
+    ],
+)
+def test_a_cohort_that_rows_cannot_have_is_refused_with_the_first_of_them(cohort: str, words: str) -> None:
+    """By the names of the source and of the column."""
+    with pytest.raises(SourceError, match=words):
+        read_in(cohort)

@@ -54,7 +54,7 @@ def rows_of(
     rows = []
     for index in range(workers):
         known = restored_positions(plan.splits, index, workers, {}, (), workers)
-        reader = open_reader(plan, WorkerId("S", index), workers, 0, audit=False, positions=known)
+        reader = open_reader(plan, WorkerId("S", index), workers, 0, identities=False, positions=known)
         while not reader.exhausted:
             batch, _ = reader.read(time.time_ns(), 100)
             if batch is None:

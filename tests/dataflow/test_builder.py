@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import fries_nb as fn
@@ -241,6 +242,11 @@ BAD = {
     "unnest no column": (lambda f, s: s.unnest("A", 3), "takes the name of a list column; got 3"),
     "source no description": (lambda f, s: f.source("A", "file"), "got 'file'; expected replay"),
     "source identity": (lambda f, s: f.source("A", rate(1), identity=["K"]), "expected the name of one column"),
+    "source cohort": (lambda f, s: f.source("A", rate(1), cohort=""), "cohort=''; expected the name of one column"),
+    "no such cohort": (
+        lambda f, s: f.source("A", fn.replay(pa.table({"card": [1]})), cohort="cards"),
+        "source 'A' has cohort='cards', but no such column; expected one of card; did you mean 'card'",
+    ),
     "sink no description": (lambda f, s: s.sink("A", "file"), "got 'file'; expected a sink: memory"),
     "copy's name taken": (
         lambda f, s: [s.map("Replicate(payments)", same), s.map("A", same), f.graph()],

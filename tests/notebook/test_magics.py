@@ -122,14 +122,14 @@ def test_a_cell_that_raises_raises(shell: InteractiveShell, capsys: pytest.Captu
 def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
     """``%fries_run`` passes its options on, and binds the run where it is told."""
     told(shell, FRAUD)
-    options = "--hosts 1 --workers 3 --audit --no-chaining --commit-interval 2 --hide CARD_NO -o mine"
+    options = "--hosts 1 --workers 3 --audit --identities --no-chaining --commit-interval 2 --hide CARD_NO -o mine"
     shown = told(shell, f"%fries_run fraud {options}")
     assert "1 host, 3 workers an operator, audited; `mine` holds the run" in shown
     assert "Next: %fries_dashboard, %fries_reconfigure " in shown
     assert shell.user_ns["mine"] is stand_ins[0]
     assert stand_ins[0].options == {
-        "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": "",
-        "signing_key": None, "recover": True, "on_error": "pause", "hide": ["CARD_NO"],
+        "hosts": 1, "workers": 3, "audit": True, "identities": True, "chaining": False, "commit_interval_s": 2.0,
+        "checkpoint": "", "signing_key": None, "recover": True, "on_error": "pause", "hide": ["CARD_NO"],
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 from operator_setting import batch, execution, guarded, instance, letters, outcome
 
 from fries_nb.dataflow import Kind, batched
+from fries_nb.dataflow.columns import COHORT, DUE, TRANSACTION
 from fries_nb.errors import DataflowError
 from fries_nb.operators.dead_letters import LETTER, requeued_row, returned_rows, unpacked_row
 from fries_nb.protocol.partitioning import BINS, Binning, bins_of_keys
@@ -41,8 +42,23 @@ def test_a_row_comes_back_with_its_columns_in_their_types() -> None:
     assert [unpacked_row(letter).equals(ROWS.slice(at, 1)) for at, letter in enumerate(found)] == [True, True]
     [together] = returned_rows([requeued_row(letter, Binning(["k"])) for letter in found])
     assert together.rows.equals(ROWS)
+    assert together.with_hidden(5, identities=False).schema.names == [*ROWS.schema.names, DUE]
     assert [requeued_row(letter, Binning(["k"])).bin for letter in found] == bins_of_keys([1, 2]).tolist()
     assert all(0 <= requeued_row(letter, None).bin < BINS for letter in found)
+
+
+def test_a_row_comes_back_with_its_cohort() -> None:
+    """And an identity of its own; with neither to a run whose rows have none."""
+    for function in (fails, batched(fails)):
+        operator, port = guarded(Kind.MAP, function)
+        outcome(execution(operator), batch(k=[1, 2], **{COHORT: pa.array([700, 60_000], pa.uint16())}))
+        found = letters(port)
+        assert [unpacked_row(letter).schema.names for letter in found] == [["k"]] * 2
+        [together] = returned_rows([requeued_row(letter, Binning(["k"])) for letter in found])
+        back = together.with_hidden(5, identities=True)
+        assert back.column(COHORT).equals(pa.array([700, 60_000], pa.uint16()))
+        assert max(back.column(TRANSACTION).to_pylist()) < 0
+        assert together.with_hidden(5, identities=False).schema.names == ["k", DUE]
 
 
 def test_a_batched_function_fails_on_single_rows() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from kind_examples import KIND_EXAMPLES, ROWS, Counted, graph_of, plain
 
@@ -34,6 +36,7 @@ from fries_nb.dataflow import (
     new_table,
     rate,
 )
+from fries_nb.dataflow.columns import COHORT, TRANSACTION
 from fries_nb.dataflow.operators import check_function
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.traits import TRAITS, ColumnsOut, Emits, Execution, Holds, Kind, OperatorTraits, Returns
@@ -42,8 +45,10 @@ from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, OperatorCall
 from fries_nb.operators.rows import Row
 from fries_nb.operators.steps import Behind, Step, call_of
+from fries_nb.protocol.partitioning import cohorts, cohorts_of
 from fries_nb.protocol.topology import chains
 from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.faults import Faults
 
 HELD: dict[Holds, Callable[[Any], bool]] = {
     Holds.FUNCTION: lambda held: callable(held) or callable(held.process),
@@ -129,6 +134,33 @@ def test_a_kind_runs_on_two_hosts(kind: Kind, seed: int) -> None:
     if kind not in (Kind.DEDUP, Kind.SELF_JOIN):  # these have a map of their own in front
         assert columns == came or TRAITS[kind].columns is not ColumnsOut.SAME
         assert columns > came or TRAITS[kind].columns is not ColumnsOut.MORE
+
+
+@each_kind
+def test_rows_of_a_kind_carry_identities_and_cohorts_without_an_audit(kind: Kind) -> None:
+    """Those of an audit, in each attempt of a run whose hosts die; what time brings out has the cohort of its key."""
+    if TRAITS[kind].execution is Execution.SPARK:
+        return
+    graph, options = graph_of(kind), {"seed": 3, "hosts": 2, "checkpoints": True, "commit_interval_ns": 3_000_000}
+    rows: dict[str, list[Row]] = {}
+    for name, more in {
+        "audited": {"audit": True},
+        "with": {"identities": True, "faults": Faults(hazard=0.02, host_kills=2)},
+        "without": {},
+    }.items():
+        cluster = Cluster(graph, dict.fromkeys(graph.sources, ROWS * 3), **options, **({"audit": False} | more))
+        cluster.run()
+        rows[name] = [row for sink in graph.sinks for row in cluster.rows(sink)]
+    assert not any(TRANSACTION in row or COHORT in row for row in rows["without"])
+    # which row is the first of its key depends on the order of events
+    names = ("x", "k", "time", "n") if kind is Kind.DEDUP else ("x", "k", "time", "n", TRANSACTION, COHORT)
+    same = [Counter(tuple(row.get(name) for name in names) for row in rows[one]) for one in ("audited", "with")]
+    assert same[0] == same[1]
+    for row in rows["with"]:
+        key = row["x"] % 4 if row.get("x", -1) >= 0 else row["k"]
+        of_key = int(cohorts_of([pa.array([key])])[0])
+        of_identity = int(cohorts(pa.RecordBatch.from_pydict({TRANSACTION: [row[TRANSACTION]]}))[0])
+        assert row[COHORT] in ((of_key, of_identity) if kind in (Kind.SOURCE, Kind.UNION) else (of_key,))
 
 
 @each_kind

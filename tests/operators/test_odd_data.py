@@ -196,7 +196,7 @@ def test_sources_past_number_32_can_be_audited() -> None:
     for source in (31, 32, 33, 1000, 8191):
         worker = WorkerId("S", SPLITS_PER_SOURCE - 1)
         plan = planned(RateSource(2 * SPLITS_PER_SOURCE), SPLITS_PER_SOURCE, rate=None)
-        reader = open_reader(plan, worker, SPLITS_PER_SOURCE, source, audit=True)
+        reader = open_reader(plan, worker, SPLITS_PER_SOURCE, source, identities=True)
         batch, _ = reader.read(0, 10)
         assert batch is not None
         seen.update(batch.column(TRANSACTION).to_pylist())

@@ -14,9 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.errors import KeyTypeError
 from fries_nb.operators.state import KeyedState
-from fries_nb.protocol.partitioning import BINS, Binning, bins_of_keys, bins_of_values, partition, routing_table
+from fries_nb.protocol.partitioning import (
+    BINS,
+    Binning,
+    bins_of_keys,
+    bins_of_values,
+    cohorts,
+    cohorts_of,
+    identities,
+    partition,
+    routing_table,
+)
+from fries_nb.protocol.trace import identity_of
 
 INTEGERS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float32(),
             pa.float64())  # fmt: skip
@@ -161,3 +173,42 @@ def test_keys_spread_over_the_bins() -> None:
         counts = np.bincount(bins_of_values([column]), minlength=BINS)
         assert counts.max() < 3 * counts.mean()
         assert counts.min() > 0
+
+
+AT = datetime(2026, 11, 1, 12)
+COHORTS = {
+    "a whole number": (
+        [5], [*(pa.array([5], kind) for kind in INTEGERS), pa.array([Decimal("5.00")])], 4_988,
+    ),
+    "text": (["ü"], [pa.array(["ü"], kind) for kind in (pa.string(), pa.large_string())], 20_195),
+    "a null": ([None], [pa.array([None], kind) for kind in (pa.null(), pa.int8(), pa.string())], 15_348),
+    "a time": ([AT], [pa.array([AT], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")], 34_957),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", COHORTS)
+def test_a_value_has_one_cohort_in_every_type_run_and_version(values: str) -> None:
+    """So it is fixed here; alone, among others, and as a dictionary."""
+    plain, columns, expected = COHORTS[values]
+    columns = [*columns, pa.array(plain).dictionary_encode()]
+    assert [cohorts_of([column]).tolist() for column in columns] == [[expected]] * len(columns)
+    assert cohorts_of([pa.array([*plain, *plain])]).tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize("splits", [1, 7, 1024])
+def test_consecutive_rows_are_spread_over_the_cohorts(splits: int) -> None:
+    """Any share of cohorts has that share of rows, at each worker that they go to by a key; within four deviations."""
+    rows = 100_000 // splits
+    numbers = np.array([identity_of(2, split, 0) for split in range(splits)])[:, None] + np.arange(rows)
+    batch = pa.RecordBatch.from_pydict({TRANSACTION: numbers.reshape(-1)})
+    found, keys = cohorts(batch), pa.array(range(splits * rows))
+    assert found.dtype == np.uint16
+    assert identities(batch).ctypes.data == batch.column(0).buffers()[1].address
+    for of, bins in ((found, bins_of_values([batch.column(0)])), (cohorts_of([keys]), bins_of_values([keys]))):
+        workers = bins * 4 // BINS
+        for rows_of in (of, *(of[workers == worker] for worker in range(4))):
+            for share in (0.01, 0.05, 0.25, 0.5):
+                deviation = (share * (1 - share) / rows_of.size) ** 0.5
+                assert abs((rows_of < share * 2**16).mean() - share) < 4 * deviation, share
+        groups = np.bincount(of >> 8, minlength=256)
+        assert abs(((groups - groups.mean()) ** 2 / groups.mean()).sum() - 255) < 4 * (2 * 255) ** 0.5

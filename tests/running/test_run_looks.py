@@ -286,8 +286,8 @@ def test_what_derives_from_no_source_tuple_has_no_source() -> None:
     driver = SimpleNamespace(core=SimpleNamespace(region=SimpleNamespace(graph={"T": None, "K": None})))
     launched = SimpleNamespace(driver=driver, sources=[("S", None), ("T", None)])
     runner: Any = SimpleNamespace(
-        launched=[launched], graph=SimpleNamespace(name="g", sources=("T", "U")), options=SimpleNamespace(audit=True),
-        _region_of=lambda operator: 0,
+        launched=[launched], graph=SimpleNamespace(name="g", sources=("T", "U")),
+        options=SimpleNamespace(identities=True), _region_of=lambda operator: 0,
     )  # fmt: skip
     assert RegionRunner.identity(runner, ("T", 2, 3)) == (identity_of(1, 2, 3), {"T", "K"})
     with pytest.raises(RunError, match="U has not begun"):

@@ -52,7 +52,7 @@ class Log(RuntimeSource):
 
 def reading(source: Any, rate: float | None, now_ns: int) -> Reading | None:
     """What the one worker of a source tells, a while after its first read."""
-    reader = open_reader(planned(source, 1, rate), WorkerId("S", 0), 1, 0, audit=False)
+    reader = open_reader(planned(source, 1, rate), WorkerId("S", 0), 1, 0, identities=False)
     reader.read(0, 1)
     return reader.reading(now_ns)
 

@@ -115,7 +115,7 @@ BROKEN = {
     "no floor": (Cuts, "floor", property(lambda cuts: {}, lambda cuts, floor: None)),
     "a chain goes on with its first target": (Freezing, "thaw", _thaws_with_its_first_operator),
     "what is in hand is not begun": (Freezing, "positions", lambda freezing, remaining: freezing._begun.positions),
-    "the earlier function is dropped at once": (row_versions, "are_new", lambda steps, rows: rows == rows),
+    "the earlier function is dropped at once": (row_versions, "are_new", lambda steps, batch: [True] * batch.num_rows),
     "the cut is not in the journal": (Recovery, "decide", _without_steps),
     "a restart forgets earlier functions": (snapshot, "open_by_row", lambda decided, read: frozenset()),
     "the next commit drops earlier functions": (cuts, "is_over", lambda steps, read: True),

@@ -154,7 +154,7 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.rows(fn.edge("S", "out")), DataflowError,
          "no edge 'S -> out'; expected one of S -> F, F -> out"),
         (lambda: run.rows("F", source=(0, 1)), PlanError,
-         r"source=\(0, 1\): the rows of 'refusing' have no identities, since the run is not audited; expected flow"),
+         r"source=\(0, 1\): the rows of 'refusing' have no identities; expected flow"),
         (lambda: run.rows(), PlanError, "has no operator; expected one, as in run.rows..FM.., or source="),
         (lambda: run.rows("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("F", where="value"), PlanError, "where='value'; expected a function of a row"),

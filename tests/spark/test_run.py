@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
 from run_setting import until, wait_for_more
@@ -18,6 +19,7 @@ import fries_nb as fn
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import FriesError, RunError
 from fries_nb.planning.prediction import Prediction
+from fries_nb.protocol.partitioning import cohorts_of
 from fries_nb.run import Run
 from fries_nb.workloads.fraud import fraud_change, fraud_flow, replay_fraud
 from fries_nb.workloads.payments import payments
@@ -153,6 +155,35 @@ def test_a_plan_says_how_long_the_change_would_take(started: Callable[..., Run])
         assert quicker is not None
         assert slower is not None
         assert 0 < quicker < slower
+
+
+class Cohort:
+    """Adds a row's cohort, which functions do not see, and makes two rows of it."""
+
+    def process(self, row: Any) -> list[dict[str, Any]]:
+        batch, index = row.columns.batch, row.index
+        return [row | {"cohort": batch.column("_fries_cohort")[index].as_py(), "copy": copy} for copy in (0, 1)]
+
+
+def test_rows_carry_identities_and_cohorts_without_an_audit(started: Callable[..., Run]) -> None:
+    """Over hosts, behind an operator that multiplies rows and one that has a key; a row's way is followed by them."""
+    flow = fn.Dataflow("cohorts")
+    numbers = flow.source("numbers", fn.rate(None, 400, lambda n: {"card": n % 7}), workers=None, cohort="card")
+    doubled = numbers.flat_map("twice", Cohort()).map("keyed", lambda row: row, key="copy")
+    doubled.sink("out", fn.memory())
+    run = started(flow, identities=True)
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    rows = run.output().collect()
+    assert len(rows) == 800
+    assert {(row.card, row.cohort) for row in rows} == {
+        (card, int(cohorts_of([pa.array([card])])[0])) for card in range(7)
+    }
+    seen = run.rows("out", n=1)
+    way = run.rows(source=seen["_source"][0])
+    assert set(way["_operator"]) >= {"twice", "keyed", "out"}
+    assert set(way["value"]) == set(seen["value"])
+    with pytest.raises(RunError, match="start it with audit=True"):
+        run.audit()
 
 
 class Slow:

@@ -58,9 +58,9 @@ class Doubled(Counted):
 
 
 def graph_of(kind: Kind, workers: int = 2) -> Graph:
-    """``S -> A -> X -> B0, B1 ... -> Z0, Z1 ...``; rows come from every source."""
+    """``S -> A -> X -> B0, B1 ... -> Z0, Z1 ...``; rows come from every source, in ``S`` with cohorts of ``k``."""
     flow = DataflowBuilder(kind)
-    source = flow.source("S", rate(None, count=1), identity="x", time=KIND_EXAMPLES[kind].time)
+    source = flow.source("S", rate(None, count=1), identity="x", time=KIND_EXAMPLES[kind].time, cohort="k")
     before = source.map("A", lambda row: row)
     behind = KIND_EXAMPLES[kind].declare(flow, before)
     for number, stream in enumerate(behind):

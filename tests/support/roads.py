@@ -96,7 +96,7 @@ def followed(kinds: tuple[type, ...]) -> Iterator[set[str]]:
 
 def road_of_a_tuple(graph: Graph, rows: Mapping[str, list[dict[str, Any]]]) -> set[str]:
     """Where the tuples of a run go, from its sources to its sinks."""
-    cluster = Cluster(graph, rows, seed=1, hosts=2, audit=False)
+    cluster = Cluster(graph, rows, seed=1, hosts=2, audit=False, identities=True)
     with followed(TUPLES) as found:
         cluster.run()
     return found

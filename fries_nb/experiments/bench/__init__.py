@@ -16,7 +16,7 @@ from fries_nb.experiments.bench.pairs import BenchReport, keep
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recovery, rescale_peers, second_host
 from fries_nb.experiments.bench.reshape_costs import reshape
 from fries_nb.experiments.bench.timed_rates import components, iteration, loop_change, window_latency, windows
-from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, kafka, w1
+from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, identities, kafka, w1
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 
@@ -50,5 +50,6 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "reshape": reshape,
     "watched": watched,
     "files": files,
+    "identities": identities,
     "kafka": kafka,
 }

@@ -2,7 +2,8 @@
 
 ``w1`` compares it with a plain loop and with bytewax, ``checkpoint`` with the same flow that takes checkpoints, and
 ``constraints`` with the same flow under a latency constraint. ``files`` reads a directory that may grow, against a
-replay of the same Parquet files.
+replay of the same Parquet files. ``identities`` compares it, and the exchange of ``maps``, with the same flow whose
+rows carry no identities.
 
 ``kafka`` reads a topic, against a bare consumer loop, and writes one, against Parquet files. The cluster is
 librdkafka's mock cluster in another process: it is as fast as a broker without disks and network, so what is measured
@@ -14,6 +15,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,7 +31,7 @@ from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.connectors.parquet_sink import ParquetSink
 from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.experiments.bench.apart import bytewax, kafka_loop, mock_cluster, plain_loop
-from fries_nb.experiments.bench.maps import LastTen
+from fries_nb.experiments.bench.maps import LastTen, two_apart
 from fries_nb.experiments.bench.ours import (
     CREDIT_BYTES,
     HOSTS,
@@ -147,6 +149,34 @@ def constraints(scale: float, runs: int) -> BenchReport:
     )
     facts = {"rows": rows, "hosts": HOSTS, "limit, ms": LIMIT_MS, "seconds without": rows / results[0].b_median}
     return BenchReport("constraints", scale, results, targets, facts, CREDIT_BYTES)
+
+
+def identities(scale: float, runs: int) -> BenchReport:
+    """Compare rows with identities, with cohorts as well, and without, in W1 and in an exchange of batches."""
+    # Both sides have the same start, measured once: its scatter is larger than what is looked for.
+    rows = int(CONSTRAINED_ROWS * scale)
+    results = []
+    with spark_session() as spark:
+        for name, declare, plain in (
+            ("W1 with identities", scored, scored),
+            ("W1 with cohorts", in_cohorts, scored),
+            ("the exchange with identities", two_apart, two_apart),
+        ):
+            off = job(partial(flow_seconds, plain, spark), rows)
+            on = replace(off, seconds=partial(flow_seconds, declare, spark, payments_file(rows), identities=True))
+            on.seconds()
+            sides = Side(name, on.flowing_rate), Side("the same without", off.flowing_rate)
+            results.append(pairs(*sides, n=runs, unit="rows/s"))
+    targets = tuple(Target(f"rows/s of {one.a}, of those without", one.ratio_median, 0.95) for one in results)
+    return BenchReport("identities", scale, tuple(results), targets, {"rows": rows, "hosts": HOSTS}, CREDIT_BYTES)
+
+
+def in_cohorts(source: Path, target: str) -> fn.Dataflow:
+    """W1 with the cohorts of customers."""
+    flow = fn.Dataflow("W1")
+    payments = flow.source("Src", fn.replay(str(source)), cohort="CUSTOMER_ID")
+    payments.map("FD", LastTen(), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
+    return flow
 
 
 FILE_ROWS = 4_000_000

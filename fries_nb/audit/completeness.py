@@ -224,10 +224,16 @@ class _Choice:
         self._steps: dict[Id, Steps] = {}
         self._earlier: dict[Id, Id] = {}  # change to the one whose function its old tuples get
 
-    def add(self, update: Id, steps: Steps, before: Id) -> None:
-        """Take the steps of a change; ``before`` has installed the function that ran until then."""
+    def add(self, update: Id, steps: Steps, before: Id) -> bool:
+        """Take the steps of a change; ``before`` has installed the function that ran until then.
+
+        Returns:
+            Whether it is new.
+        """
+        is_new = update not in self._steps
         self._earlier.setdefault(update, before)
         self._steps[update] = steps
+        return is_new
 
     def fixes(self, update: Id, before: Id) -> bool:
         """Give another function to the tuples that are old for a change; returns whether there are some."""
@@ -273,12 +279,14 @@ class Executed:
         """Process the next record."""
         match record:
             case Updated(update, operator, worker, steps=steps) if steps:
-                self._choices[operator, worker].add(update, steps, self._due.get((operator, worker), ""))
-                self._due[operator, worker] = update
-            case Choices(choices, operator, worker):
-                self._choices[operator, worker] = restored = _Choice()
+                due = self._due.get((operator, worker), "")
+                if self._choices[operator, worker].add(update, steps, due):
+                    self._due[operator, worker] = update
+            case Choices(choices, operator, worker, last):
+                self._choices[operator, worker] = left = _Choice()
                 for update, steps, function in choices:
-                    restored.add(update, steps, function)
+                    left.add(update, steps, function)
+                self._due[operator, worker] = last
             case Updated(update, operator, worker, before, edges=False) if (operator, worker) in self._choices:
                 if not self._choices[operator, worker].fixes(update, before):
                     self._due[operator, worker] = update

@@ -29,6 +29,15 @@ class ChangesOfRun(Protocol):
     def cancel(self, change: str) -> None:
         """Cancel the change."""
 
+    def step(self, change: str, share: float) -> Change:
+        """Go on to another share."""
+
+    def share(self, change: str) -> float:
+        """The share of rows that are new."""
+
+    def roll_back(self, scheduler: str = "fries", change: str = "") -> Change:
+        """Undo the change."""
+
     def functions(self, change: str) -> FunctionPairs:
         """The functions before and after it."""
 
@@ -70,6 +79,7 @@ class Change:
         guard_end: why the guard has ended, as in "change 'u2' came after it"; empty without one, and until it has.
         constraint: the sequence of the latency constraint by whose policy it was requested; empty if by the user.
         undoes: id of the change that it rolls back; empty if it is no rollback.
+        step_of: the share and the canary of which it is a further step, as in "25% of u3"; empty if it is none.
     """
 
     def __init__(
@@ -84,6 +94,7 @@ class Change:
         guard: str = "",
         constraint: str = "",
         undoes: str = "",
+        step_of: str = "",
     ) -> None:
         self._run = run
         self.id = change
@@ -91,7 +102,7 @@ class Change:
         self.updates: Mapping[str, Update] = dict(updates)
         self.requested_s = requested_s
         self.constraint = constraint
-        self.undoes = undoes
+        self.undoes, self.step_of = undoes, step_of
         self._plan_ms = plan_ms
         self._outcome: Outcome | None = None
         self._over = threading.Event()
@@ -111,12 +122,13 @@ class Change:
 
     @property
     def origin(self) -> str:
-        """What requested the change: ``user``, ``constraint FC -> FM`` or ``rollback of u3``.
+        """What requested the change: ``user``, ``constraint FC -> FM``, ``rollback of u3`` or ``25% of u3``.
 
         A guard rolls its own change back, without another one: the outcome of that change is then ``rolled_back``.
         """
         parts = [f"constraint {self.constraint}"] if self.constraint else []
         parts += [f"rollback of {self.undoes}"] if self.undoes else []
+        parts += [self.step_of] if self.step_of else []
         return ", ".join(parts) or "user"
 
     def functions(self) -> FunctionPairs:
@@ -245,6 +257,45 @@ class Change:
         merged with it are cancelled as well.
         """
         self._run.cancel(self.id)
+
+    @property
+    def share(self) -> float:
+        """The share of rows that its new functions process: less than 1 in a canary, as last requested."""
+        return self._run.share(self.id)
+
+    def ramp(self, share: float) -> Change:
+        """Let the new functions of a canary process a larger share of the rows; returns at once.
+
+        Rows above the cut of this step are concerned, those of the same cohorts as before and further ones: none that
+        would have been new by the share before is old now. All that a source tuple becomes is of one version.
+
+        Args:
+            share: the share of cohorts, above the present one; 1 promotes the canary, and 0 rolls it back.
+
+        Returns:
+            The handle of the step, which is a change of its own.
+
+        Raises:
+            PlanError: it is no canary, is not done, was promoted or rolled back, or the share is no such number.
+            RunError: the run has ended.
+        """
+        return self.rollback() if share == 0 and self.share < 1 else self._run.step(self.id, share)
+
+    def promote(self) -> Change:
+        """Let the new functions of a canary process all rows from now on; see ``ramp``.
+
+        Returns:
+            The handle of the step.
+        """
+        return self._run.step(self.id, 1.0)
+
+    def rollback(self) -> Change:
+        """Undo the change; see ``Run.rollback``. In a canary the old functions process all later rows; see ``ramp``.
+
+        Returns:
+            The handle of the rollback.
+        """
+        return self._run.roll_back(change=self.id)
 
     def result(self, timeout: float | None = None) -> Outcome:
         """Wait until the change has ended.

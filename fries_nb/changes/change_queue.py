@@ -16,6 +16,7 @@ throughout, except while functions are pickled, which may take long; the request
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,9 @@ from fries_nb.changes.change_replay import ChangeReplay, operations_around
 from fries_nb.changes.function_versions import FunctionVersions, RunningFunction, versions_of
 from fries_nb.changes.queue_entries import (
     BY_USER,
+    CANARY_GUARD,
     CHANGES_KEPT,
+    NO_CANARY_GUARD,
     NO_GUARD_FOR_FIXES,
     NO_GUARD_OF_SHAPE,
     ChangeListener,
@@ -39,12 +42,16 @@ from fries_nb.changes.queue_entries import (
     QueueShell,
     Request,
     RequestRegistry,
+    checked_step,
     guarded_regions,
     has_finished,
+    is_open_canary,
     planned,
     predicted,
     refuse_by_row,
     shape_requested,
+    share_now,
+    step_requested,
     together,
 )
 from fries_nb.changes.rollbacks import Rollbacks, functions_of
@@ -175,6 +182,7 @@ class ChangeQueue:
         timeout_s: float | None = None,
         force: bool = False,
         origin: ChangeOrigin = BY_USER,
+        share: float = 1.0,
     ) -> Change:
         """Request a change; for other arguments and errors see ``Run.reconfigure``."""
         began_s, requested_s = self._clock(), time.time()
@@ -190,18 +198,49 @@ class ChangeQueue:
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             after = {name: update for join in joins for name, update in join.updates.items()} | dict(updates)
             if scheduler == "cut":
-                refuse_by_row(whole, self._regions, after, limit, self._shell.identifies)
-            guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
+                self._refuse_by_row(whole, after, limit, share, mends)
+            guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit, share)
             change = self._new(plans, updates, began_s, requested_s, words, origin)
             request = Request(
                 change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse, timeout_s=timeout_s,
-                force=force,
+                force=force, share=share,
             )  # fmt: skip
             for joined in joins:
                 self._known.requests.remove(joined)
                 self._dequeue(joined)
             self._enter(request.joined_to(joins))
         return change
+
+    def _refuse_by_row(
+        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None, share: float, mends: bool
+    ) -> None:
+        """Raise a PlanError if a change cannot be decided row by row, or is a canary that cannot begin."""
+        refuse_by_row(plans, self._regions, updates, limit, self._shell.identifies)
+        requests = self._known.requests
+        if share == 1:
+            return
+        if other := next((one for one in requests if is_open_canary(one, requests)), None):
+            words = "expected its promote() or rollback() before another one"
+            raise PlanError(f"change {other.id} is a canary, and one is open at a time; {words}")
+        if mends or len(plans) > 1:
+            words = "operators of one region" if len(plans) > 1 else "a fix of all rows, since the operator is paused"
+            raise PlanError(f"got a canary of {', '.join(sorted(together(plans).targets))}; expected {words}")
+
+    @locked
+    def step(self, change: str, share: float) -> Change:
+        """Request a further step of a canary; for errors see ``Change.ramp``."""
+        began_s, requested_s = self._clock(), time.time()
+        self._shell.refuse_if_over(_NEEDS)
+        request = self._known.of(change)
+        checked_step(request, share, self._known.requests)
+        step = self._new(request.plans, {}, began_s, requested_s, "", BY_USER, step_of=f"{share:.0%} of {request.id}")
+        self._enter(Request(step.id, {}, {}, request.plans, (step.id,), rehearse=False, share=share, step_of=request))
+        return step
+
+    @locked
+    def share(self, change: str) -> float:
+        """The share of rows that are new by the last step of a change."""
+        return share_now(self._known.of(change), self._known.requests)
 
     def roll_back(self, scheduler: str = "fries", change: str = "", origin: ChangeOrigin = BY_USER) -> Change:
         """Undo the newest change in effect, or the named one, by a change back, or withdraw it if it has not begun.
@@ -221,8 +260,13 @@ class ChangeQueue:
                 self._refuse_beside_shape()
                 origin.check()
                 plans = self._planned(updates, scheduler, True) if shape is None else self._reshaped(shape, updates)
+                is_canary = is_open_canary(last, self._known.requests)
+                plans = last.plans if is_canary else plans
                 back = self._new(plans, updates, began_s, requested_s, "", origin, last.id, shape)
-                if self._rollbacks.can_withdraw(last):
+                if is_canary:
+                    request = Request(back.id, updates, payloads, plans, (back.id,), last, ground, rehearse=False)
+                    self._enter(replace(request, share=0.0, step_of=last))
+                elif self._rollbacks.can_withdraw(last):
                     self._dequeue(last)
                     self._known.withdraw(last, back)
                 else:
@@ -457,15 +501,17 @@ class ChangeQueue:
         return shares
 
     def _guard(
-        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None
+        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None, share: float
     ) -> tuple[Limit | None, str]:
+        if share < 1:
+            return (math.inf, CANARY_GUARD) if self._shell.recovers else (None, NO_CANARY_GUARD)
         if limit is None:
             return None, ""
         return guarded_regions(self._regions, plans, updates, limit, self._shell.chaining, self._shell.recovers)
 
     def _new(
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began_s: float, requested_s: float, guard: str,
-        origin: ChangeOrigin, undoes: str = "", shape: ShapeChange | None = None,
+        origin: ChangeOrigin, undoes: str = "", shape: ShapeChange | None = None, step_of: str = "",
     ) -> Change:  # fmt: skip
         self._last_number += 1
         change = Change(
@@ -477,6 +523,7 @@ class ChangeQueue:
             guard=guard,
             constraint=origin.constraint,
             undoes=undoes,
+            step_of=step_of,
             run=self,
         )
         self._graphs[change.id] = self.graph if shape is None else union_of(self.graph, shape.after)
@@ -647,6 +694,8 @@ class ChangeQueue:
     def _goes_ahead(self, region: int, request: Request) -> bool:
         """Whether the request is a fix that can begin beside the one in flight: at most one for each operator."""
         in_flight = self._in_flight[region]
+        if request.step_of is not None:  # the others wait at the controller until one version is left
+            return all(one.step_of is None for one in in_flight.values())
         return (
             self._mends(request.updates)
             and not any(one.as_fix and one.updates.keys() == request.updates.keys() for one in in_flight.values())
@@ -665,13 +714,16 @@ class ChangeQueue:
         if request.shape is not None:
             self._shell.carry_out(region, shape_requested(request, self.graph))
             return
+        if request.step_of is not None:
+            self._shell.carry_out(region, step_requested(request, plan))
+            return
         payloads = {name: request.payloads[name] for name in plan.targets}
         undoes = request.undoes.id if request.undoes is not None else ""
         how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
         asked = change_requested(
             self._regions[region].graph, request.id, *how, timeout_s=request.timeout_s, force=request.force
         )
-        self._shell.carry_out(region, asked)
+        self._shell.carry_out(region, replace(asked, share=request.share))
 
     def _withhold(self, request: Request, words: str) -> None:
         """Abort a request that has to be forced in the regions that have not begun, so that nothing of it is made."""

@@ -173,6 +173,8 @@ class Request:
         fired: region index to the failure for which the guard is rolling it back.
         let_go: the regions in which the guard has ended, possibly before the request is done.
         at_start: the regions that started with it, so that no controller carried it out.
+        share: if it is decided row by row, the share of rows that are new from its first step on.
+        step_of: the canary of which it is a further step; ``None`` if it is none.
         irreversible: the operators whose state it transforms without an inverse.
     """
 
@@ -189,6 +191,8 @@ class Request:
     force: bool = False
     shape: ShapeChange | None = None
     before: Graph | None = None
+    share: float = 1.0
+    step_of: Request | None = None
     as_fix: bool = False
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -298,7 +302,8 @@ class RequestRegistry:
             if request.ended:
                 continue
             is_automatic = bool(self.changes[request.id].constraint)  # undone by itself, so not merged
-            if request.begun_s or request.outcomes or request.undoes is not None or is_automatic:
+            is_alone = request.share < 1 or request.step_of is not None
+            if request.begun_s or request.outcomes or request.undoes is not None or is_automatic or is_alone:
                 break
             joinable.append(request)
         return joinable[::-1]
@@ -507,7 +512,7 @@ def refuse_by_row(
         words = "the rows of this run carry none; expected flow.run(identities=True), or scheduler='fries'"
         raise PlanError(f"the cut decides by the identity of a row, and {words}")
     if limit is not None:
-        raise PlanError("a change by the cut has no guard; expected guard=None, or scheduler='fries'")
+        raise PlanError("a change by the cut has no guard of its own; expected guard=None, or scheduler='fries'")
     if transformed := sorted(name for name, update in updates.items() if update.state is not None):
         words = "old and new rows use a state in turns, so it keeps its form; expected scheduler='fries'"
         raise PlanError(f"by the cut the state of {names(transformed)} cannot be transformed: {words}")
@@ -520,6 +525,40 @@ def refuse_by_row(
         if plan.covering.loops:
             words = "not inside a loop yet; expected scheduler='fries'"
             raise PlanError(f"the cut was asked for {names(plan.covering.loops)}: {words}")
+
+
+CANARY_GUARD = "until it is promoted or rolled back, by going back to the last checkpoint"
+NO_CANARY_GUARD = "not at all, since the run keeps no checkpoint to go back to; on_error= applies"
+
+
+def share_now(request: Request, requests: Iterable[Request]) -> float:
+    """The share of rows that are new by the last step of a canary that is requested and not refused."""
+    steps = [one.share for one in requests if one.step_of is request and all(map(one.may_hold, one.plans))]
+    return steps[-1] if steps else request.share
+
+
+def is_open_canary(request: Request, requests: Iterable[Request]) -> bool:
+    """Whether a request is of a canary, itself and no step of it, that is to be promoted or rolled back."""
+    may_hold = all(map(request.may_hold, request.plans)) and request.step_of is None
+    return may_hold and request.share < 1 and 0 < share_now(request, requests) < 1
+
+
+def checked_step(request: Request, share: float, requests: Iterable[Request]) -> None:
+    """Raise a PlanError if a canary cannot go on to this share."""
+    change, now = request.id, share_now(request, requests)
+    if request.share == 1:
+        raise PlanError(f"change {change} is no canary; expected one of run.reconfigure(..., canary=0.05)")
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise PlanError(f"got {share!r} as the share of change {change}; expected a number from 0 to 1")
+    if any(map(request.rolled_back, request.plans)):
+        raise PlanError(f"change {change} was rolled back since its new version failed; request it again")
+    if not all(map(request.is_done, request.plans)):
+        raise PlanError(f"change {change} is not done; expected its end (result()) before a further step")
+    if now in (0, 1):
+        raise PlanError(f"change {change} was {'promoted' if now else 'rolled back'}, so it has no further step")
+    if 0 < share <= now:
+        words = "a share only rises, so that no row goes back to the old version; or it is 0, which rolls back"
+        raise PlanError(f"got {share:g} as the share of change {change}, which has {now:g}: {words}")
 
 
 def has_finished(operators: Iterable[str], region: int, regions: int) -> str:
@@ -598,6 +637,13 @@ def shape_requested(request: Request, graph: Graph) -> ChangeRequested:
         request.id, plan, request.payloads, fair, guard=guard, undoes=undoes, force=request.force, shape=request.shape,
         examples=EXAMPLES,
     )
+
+
+def step_requested(request: Request, plan: Plan) -> ChangeRequested:
+    """The request of a further step of a canary."""
+    assert request.step_of is not None, "it is a step"
+    undoes = "" if request.undoes is None else request.undoes.id
+    return ChangeRequested(request.id, plan, {}, undoes=undoes, share=request.share, step_of=request.step_of.id)
 
 
 def rehearsed(targets: Collection[str], before: Graph, after: Graph) -> frozenset[str]:

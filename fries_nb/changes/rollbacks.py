@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from fries_nb.changes.change import FunctionPairs, undone
-from fries_nb.changes.queue_entries import Ground, Request
+from fries_nb.changes.queue_entries import Ground, Request, is_open_canary
 from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.tables import JoinTable
@@ -97,6 +97,8 @@ class Rollbacks:
         """The request that a rollback would undo."""
         undone_in = self._undone_in()
         for request in reversed(self._requests):
+            if request.step_of is not None:
+                continue
             if request.undoes is None and any(_in_effect(request, region, undone_in) for region in request.plans):
                 if request.fired:
                     raise PlanError(
@@ -115,6 +117,8 @@ class Rollbacks:
         request = self._find(change)
         if request is None:
             raise PlanError(f"change {change} is not in effect and cannot be rolled back")
+        if request.step_of is not None and request.undoes is None:
+            raise PlanError(f"change {change} is a step of {request.step_of.id}; expected a rollback of that")
         if request.undoes is not None:
             raise PlanError(
                 f"change {change} is a rollback itself, of change {request.undoes.id}; request its functions again"
@@ -127,17 +131,22 @@ class Rollbacks:
         if removed := [name for name in held if name not in self._region_of]:
             words = f"{removed[0]}, which change {change} has changed, was removed since"
             raise PlanError(f"{words}; roll back the change that removed it first")
+        self._refuse_changed_since(request, held, undone_in)
+        if request.fired:
+            raise PlanError(f"change {change} cannot be rolled back, {_fired(request)}")
+        return request
+
+    def _refuse_changed_since(self, request: Request, held: Sequence[str], undone_in: set[tuple[Request, int]]) -> None:
+        """Raise a PlanError if a later change of these operators is in effect, or still to come."""
+        if is_open_canary(request, self._requests):
+            return  # all others wait behind it
         for one in self._requests[self._requests.index(request) + 1 :]:
             # A later rollback has restored what ran before its own change, which is this request's function by now.
             names = () if one.undoes is not None else one.updates.keys() & held
             both = sorted(name for name in names if _in_effect(one, self._region_of[name], undone_in))
             if both:
-                raise PlanError(
-                    f"change {one.id} has changed {', '.join(both)} since change {change}; roll that back first"
-                )
-        if request.fired:
-            raise PlanError(f"change {change} cannot be rolled back, {_fired(request)}")
-        return request
+                words = f"change {one.id} has changed {', '.join(both)} since change {request.id}"
+                raise PlanError(f"{words}; roll that back first")
 
     def _refuse_shape(self, request: Request, undone_in: set[tuple[Request, int]]) -> None:
         """Raise a PlanError for a change of the shape that is not the last change in effect, or the last of a shape."""
@@ -224,6 +233,8 @@ class Rollbacks:
             return words
         for since in self._requests[self._requests.index(victim) + 1 :]:
             if since.undoes is not None or region not in since.outcomes or not _in_effect(since, region, undone_in):
+                continue
+            if since.step_of is not None:
                 continue
             if both := sorted(targets & since.plans[region].targets):
                 return f"change {since.id} has changed {', '.join(both)} since change {victim.id}; roll that back first"
@@ -322,7 +333,7 @@ def functions_of(decided: Iterable[CommittedChange], graph: Graph) -> dict[str, 
     before: dict[str, dict[str, Any]] = {}
     for one in decided:
         before[one.change] = {name: functions.get(name) for name in one.payloads}
-        for name, payload in one.payloads.items():
+        for name, payload in one.payloads.items() if not one.is_withdrawn else ():
             operator, update = graph.operator(name), pickle.loads(payload)
             ran = functions.get(name) or operator.function
             functions[name] = following(ran, configured(operator, update))

@@ -209,12 +209,21 @@ class Changes(KnownChanges):
             return None
         if not self.reshaping.is_idle:
             return None
-        if not self._queue[0].freezes and self.cuts.open:
+        first = self._queue[0]
+        if canary := self.cuts.canary:  # the others wait until one version is left
+            steps = [waiting for waiting in self._queue if waiting.request.step_of == canary]
+            if not steps:
+                return None
+            first = steps[0]
+        elif first.request.step_of:
+            return self._abort(first, now_ns, f"change {first.request.step_of!r} has ended; nothing changed")
+        if not first.freezes and self.cuts.open:
             return self._end_cuts(now_ns)
-        if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
+        if first.early and not self._checkpoints.intake.flows(first.request.plan.targets):
             return None
-        self.in_flight = self._queue.popleft()
-        return self._begin(self.in_flight, now_ns)
+        self._queue.remove(first)
+        self.in_flight = first
+        return self._begin(first, now_ns)
 
     def _freeze(self, change: Transaction, now_ns: int) -> list[Instruction]:
         """Let the targets of a change say how far they have begun; the change can still be aborted."""
@@ -225,9 +234,8 @@ class Changes(KnownChanges):
 
     def _end_cuts(self, now_ns: int) -> list[Instruction] | None:
         """Let a marker pass behind the old rows of changes that are decided row by row, so that others can follow."""
-        if not self._checkpoints.may_begin or self._paused.operators:
-            return None
-        return self._checkpoints.begin(now_ns, self._recovery.recovers)
+        cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
+        return None if self._lane.busy else [*cancelled, *self.cuts.closing()]
 
     def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
         """Take a step of the changes that the last restart has deferred; nothing else is begun before they are done."""
@@ -274,7 +282,7 @@ class Changes(KnownChanges):
         change.guard = change.request.guard if change is not self.fix else None
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
         offers = self._workers.live(request.rehearse)  # the tuples of an ended worker are not recent
-        of, back = request.payloads, rollback_of(request.change) if change.guard else ""
+        of, back = request.payloads, rollback_of(request.change) if change.guard and not change.freezes else ""
         how = (tagged, change.before, back, request.examples if request.is_trial else 0)
         return [
             Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, *how))
@@ -395,11 +403,13 @@ class Changes(KnownChanges):
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.begun is not None:
-            change.steps = (self.cuts.decide(change.request.change, change.request.plan.targets, change.begun),)
+            request = change.request
+            of = request.step_of or request.change
+            change.steps = self.cuts.decide(of, request.plan.targets, change.begun, request.share)
         steps: list[Instruction] = [self._journal(change)]
         if change.request.shape is not None:
             steps += self.reshaping.decide()
-        over = self._guarded(change)
+        over = self._guarded(change) if not change.request.step_of else []
         cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
         return [*steps, *cancelled, *self._next_stage(change, now_ns), *over]  # FCMs precede the ends of guards
 
@@ -410,9 +420,10 @@ class Changes(KnownChanges):
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
         request, targets, epoch = change.request, change.request.plan.targets, 0
+        by_row = request.rerouted, change.steps, request.step_of
         if request.shape is not None:
             targets, epoch = frozenset(request.payloads), self.reshaping.epoch
-        action = action_of(stage, request.change, targets, change.before, epoch, request.rerouted, change.steps)
+        action = action_of(stage, request.change, targets, change.before, epoch, *by_row)
         if change is self.fix:
             fcms = self._lane.start_bypass(change.alone(), action)
         else:

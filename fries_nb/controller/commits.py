@@ -69,6 +69,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
 from fries_nb.controller.events import (
     CheckpointEnded,
@@ -176,6 +178,16 @@ class Recovery:
         for operator in payloads:
             self.columns.pop(operator, None)  # the new function may write other types
         return decided
+
+    def decide_step(self, change: str, of: str, steps: tuple[RolloutStep, ...]) -> CommittedChange:
+        """Record the decision on a further step of a change that is decided row by row; ``steps`` are all."""
+        place, first = next((place, one) for place, one in enumerate(self.decided) if one.change == of)
+        self.decided[place] = replace(first, steps=steps)
+        self.decisions += 1
+        return CommittedChange(
+            change, first.scheduler, first.components, {}, self.incarnation, number=self.decisions, steps=steps,
+            step_of=of,
+        )  # fmt: skip
 
     def requeue(self, requeue: str, operator: str, rows: tuple[RequeuedRow, ...]) -> CommittedChange:
         """Record the decision to give rows of dead letters back to an operator; see ``decide``."""

@@ -6,7 +6,7 @@ such changes one order, even if the later one has none of the targets of the ear
 
 A change is *open* until a commit's marker, which follows all that sources have sent before it, has passed all workers,
 and the sources have read beyond the cut; after a restart they may not have. Then its workers drop the earlier function.
-Meanwhile no other kind of change begins, and the topology stays as it is.
+Meanwhile the topology stays as it is, and no other kind of change begins: a marker of its own closes the cuts for that.
 
 >>> from fries_nb.controller.membership import Workers
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
@@ -14,9 +14,9 @@ Meanwhile no other kind of change begins, and the topology stays as it is.
 >>> cuts = Cuts(workers, MarkerCoordinator(workers), Recovery(1))
 >>> cuts.ended(WorkerId("A", 0), {7: 30})
 >>> cuts.decide("u1", frozenset("AB"), [{7: 12, 8: 4}])
-RolloutStep(cut={7: 30, 8: 4}, share=1.0)
->>> cuts.decide("u2", frozenset("B"), [{7: 20}]).cut, cuts.open
-({7: 30, 8: 4}, ('u1', 'u2'))
+(RolloutStep(cut={7: 30, 8: 4}, share=1.0),)
+>>> cuts.decide("u2", frozenset("B"), [{7: 20}], share=0.1)[0].cut, cuts.open, cuts.canary
+({7: 30, 8: 4}, ('u1', 'u2'), 'u2')
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from fries_nb.controller.commits import Recovery
 from fries_nb.controller.events import Tell
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
+from fries_nb.planning.schedulers import Send
 from fries_nb.protocol.checkpoints import open_by_row
-from fries_nb.protocol.messages import Done, Settle, WorkerId
+from fries_nb.protocol.messages import CloseCuts, Done, Settle, WorkerId
 from fries_nb.protocol.rollout import RolloutStep, highest, is_over
 
 
@@ -45,29 +46,48 @@ class Cuts:
         self._lane = lane
         self._recovery = recovery
         self._ended: dict[WorkerId, Mapping[int, int]] = {}
-        self._open: dict[str, tuple[frozenset[str], RolloutStep]] = {}
+        self._open: dict[str, tuple[frozenset[str], tuple[RolloutStep, ...]]] = {}
         self.start_again()
 
     @property
     def open(self) -> tuple[str, ...]:
         """The changes of which old rows may come, in order."""
-        return tuple(self._open)
+        return tuple(change for change, (targets, _) in self._open.items() if self._workers.live(targets))
 
     def ended(self, worker: WorkerId, begun: Mapping[int, int]) -> None:
         """Record how far a worker had begun when it ended."""
         self._ended[worker] = begun
 
-    def decide(self, change: str, targets: frozenset[str], begun: Iterable[Mapping[int, int]]) -> RolloutStep:
-        """The step of a change whose frozen workers have answered."""
-        gone = (positions for worker, positions in self._ended.items() if worker.operator in targets)
-        step = RolloutStep(highest((*begun, *gone, self.floor)))
-        self.floor = step.cut
-        self._open[change] = targets, step
-        return step
+    @property
+    def canary(self) -> str:
+        """The change of which both versions run until a further step; empty if there is none."""
+        return next((change for change in self.open if 0 < self._open[change][1][-1].share < 1), "")
 
-    def withdraw(self, change: str) -> None:
-        """Forget a change that no worker has applied."""
-        self._open.pop(change, None)
+    def decide(
+        self, change: str, targets: frozenset[str], begun: Iterable[Mapping[int, int]], share: float = 1.0
+    ) -> tuple[RolloutStep, ...]:
+        """All steps of a change whose frozen workers have answered, with a new one of this share."""
+        gone = (positions for worker, positions in self._ended.items() if worker.operator in targets)
+        step = RolloutStep(highest((*begun, *gone, self.floor)), share)
+        self.floor = step.cut
+        steps = (*(self._open[change][1] if change in self._open else ()), step)
+        self._open[change] = targets, steps
+        return steps
+
+    def closing(self) -> list[Tell]:
+        """Let a marker pass, behind which all rows are new for all of them but a canary; others can follow then.
+
+        After a restart sources may have to read rows again that were old. Those behind the marker are new now, which
+        contradicts results that were never committed.
+        """
+        graph = self._workers.graph
+        sends = [Send(source, frozenset(graph.by_name)) for source in graph.sources]
+        return self._lane.start(sends, CloseCuts(self.open))
+
+    def close(self, changes: Iterable[str]) -> None:
+        """Forget changes of which no old row can come, or that no worker has applied."""
+        for change in changes:
+            self._open.pop(change, None)
 
     def passed(self, worker: WorkerId, done: Done | None) -> list[Tell]:
         """Record that a commit's marker has passed a worker; ``done`` is ``None`` if it has ended instead.
@@ -80,7 +100,7 @@ class Cuts:
             self._recovery.read = highest((self._recovery.read, begun))
         if self._lane.commits:
             return []
-        settled = [change for change, (_, step) in self._open.items() if is_over((step,), self._recovery.read)]
+        settled = [change for change, (_, steps) in self._open.items() if is_over(steps, self._recovery.read)]
         of = self._workers.of
         told = [Tell(each, Settle(change)) for change in settled for each in of(self._open[change][0])]
         for change in settled:
@@ -95,4 +115,4 @@ class Cuts:
         self.floor = highest(one.steps[-1].cut for one in by_row)
         self._ended.clear()
         opened = open_by_row(recovery.decided, recovery.read)
-        self._open = {one.change: (one.targets, one.steps[-1]) for one in by_row if one.change in opened}
+        self._open = {one.change: (one.targets, one.steps) for one in by_row if one.change in opened}

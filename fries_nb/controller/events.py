@@ -313,6 +313,8 @@ class ChangeRequested:
             whose function changes.
         examples: number of recent tuples of which the rehearsal tells what becomes of them, with it and without.
         is_trial: whether it is only to be rehearsed: it ends as ``rehearsed`` where it would be decided.
+        share: if it is decided row by row, the share of rows above its cut that are new.
+        step_of: id of the earlier change, decided row by row, of which it is a further step; it has no payloads then.
     """
 
     change: str
@@ -327,6 +329,8 @@ class ChangeRequested:
     shape: ShapeChange | None = None
     examples: int = 0
     is_trial: bool = False
+    share: float = 1.0
+    step_of: str = ""
 
     @property
     def rerouted(self) -> frozenset[str]:

@@ -74,6 +74,7 @@ from fries_nb.protocol.messages import (
     Action,
     ApplyDeferred,
     Attempt,
+    CloseCuts,
     Commit,
     Done,
     Freeze,
@@ -218,7 +219,7 @@ class KnownChanges(Coordinator):
     """
 
     takes = (ChangeRequested, ChangeCancelled, Journaled, Prepared, Rehearsed, Settled)
-    actions = (Reconfigure, Freeze, Hold, Release, Attempt, ApplyDeferred, Commit)
+    actions = (Reconfigure, Freeze, CloseCuts, Hold, Release, Attempt, ApplyDeferred, Commit)
 
     def __init__(
         self,
@@ -276,6 +277,8 @@ class KnownChanges(Coordinator):
             case ApplyDeferred():
                 if self._deferred is not None:
                     self._deferred.switched(worker, done)
+            case CloseCuts(changes) if not self._lane.busy:
+                self.cuts.close(changes)
             case Commit():
                 return [*self.cuts.passed(worker, done)]
             case Reconfigure() | Hold() | Release():
@@ -467,6 +470,8 @@ class KnownChanges(Coordinator):
 
     def _journal(self, change: Transaction) -> Journal:
         request = change.request
+        if request.step_of:
+            return Journal(self._recovery.decide_step(request.change, request.step_of, change.steps))
         return Journal(
             self._recovery.decide(
                 request.change,
@@ -513,14 +518,16 @@ class KnownChanges(Coordinator):
             return [*opened, *self._rolled_back(change.undoes)]
         if change.request.shape is not None:
             self.reshaping.done()
-        if change.switched or change.request.shape is not None:
+        if change.request.step_of and change.request.share in (0.0, 1.0):
+            opened += self.let_go(change.request.step_of, f"change {change.request.change!r} has ended the canary")
+        if change.switched or change.request.shape is not None or change.request.step_of:
             self._guards.counting(change.request.change, now_ns, self._reports)
             return [*opened, Resolved(change.resolve(ChangeState.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
         outcome = change.resolve(ChangeState.FAILED, now_ns, words)
         over = self.let_go(outcome.change, "nothing of the change is in place")
         back = Journal(self._recovery.take_back(outcome.change))
-        self.cuts.withdraw(outcome.change)
+        self.cuts.close([outcome.change])
         return [*opened, back, *_forgotten(change), Resolved(outcome), *over]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:

@@ -55,6 +55,7 @@ from fries_nb.protocol.messages import (
     Attempt,
     BlockEntries,
     Cancel,
+    CloseCuts,
     Commit,
     Fcm,
     Freeze,
@@ -95,6 +96,7 @@ _RESCALE = "the number of hosts or workers is being changed"
 _SEARCH = "the search for the end of a loop"
 ACTIONS: Mapping[type[Action], ActionTraits] = {
     Reconfigure: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
+    CloseCuts: ActionTraits((ChangeRequested,), None, delays_by="a marker behind the old rows of a change by the cut"),
     Freeze: ActionTraits((ChangeRequested,), ChangeState.PREPARING),
     Hold: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
     Release: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
@@ -304,12 +306,13 @@ def tags(stages: Iterable[Stage]) -> bool:
 
 def action_of(
     stage: Stage, change: str, targets: frozenset[str], before: str, epoch: int = 0,
-    rerouted: frozenset[str] = frozenset(), steps: tuple[RolloutStep, ...] = (),
+    rerouted: frozenset[str] = frozenset(), steps: tuple[RolloutStep, ...] = (), step_of: str = "",
 ) -> Action:  # fmt: skip
     """The action of a stage's markers; for what only some changes have see ``Reconfigure``."""
     match stage.does:
         case StageAction.SWITCH:
-            return Reconfigure(change, targets, before=before, epoch=epoch, rerouted=rerouted, steps=steps)
+            more = {"rerouted": rerouted, "steps": steps, "step_of": step_of}
+            return Reconfigure(change, targets, before=before, epoch=epoch, **more)  # type: ignore[arg-type]
         case StageAction.FREEZE:
             return Freeze(change)
         case StageAction.TAG:

@@ -8,6 +8,7 @@ if hosts are lost meanwhile, when all workers have been restarted with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import chain, zip_longest
 
@@ -324,6 +325,7 @@ def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update]
     """The guard of a change; the rollback is scheduled by Fries, which has the lowest delay."""
     back = all(updates[name].state is None or updates[name].back is not None for name in targets)
     seconds, count = (None, limit.count) if isinstance(limit, Tuples) else (limit, None)
+    seconds = None if seconds == math.inf else seconds
     return Guard(schedule("fries", graph, targets), back, seconds, count)
 
 
@@ -333,7 +335,7 @@ def refuse_incomplete(request: ChangeRequested) -> None:
     if not (plan.targets or request.shape) or not plan.stages:
         raise ProtocolError(f"change {request.change!r} has no targets or no stages; a scheduler plans both")
     shipped = set(request.payloads)
-    if shipped != plan.targets and (request.shape is None or not shipped <= plan.targets):
+    if shipped != plan.targets and not request.step_of and (request.shape is None or not shipped <= plan.targets):
         raise ProtocolError(
             f"change {request.change!r} ships functions for {names(request.payloads)}; its targets are "
             f"{names(plan.targets)}"

@@ -150,6 +150,15 @@ def checked_limit(guard: Any) -> Limit | None:
     raise PlanError(f"guard={guard!r}: expected seconds, more than 0 and at most a year, or fn.tuples(number)")
 
 
+def checked_canary(share: Any, merge: bool) -> float:
+    """The validated value of ``canary=``."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise PlanError(f"canary={share!r}: expected the share of rows that are new, more than 0 and less than 1")
+    if merge:
+        raise PlanError("a canary is a change of its own; expected merge=False")
+    return float(share)
+
+
 def checked_timeout(timeout: Any) -> float | None:
     """The validated value of ``timeout=`` of a change; ``None`` means no limit."""
     if timeout is None:

@@ -152,10 +152,11 @@ class AuditLog:
         self._close()
         self._add(Updated(change, *self._worker, before, edges, _as_traced(steps)))
 
-    def chooses(self, earlier: Iterable[Earlier]) -> None:
-        """Log among which functions rows choose, in front of all records so far."""
+    def chooses(self, earlier: Iterable[Earlier], last: str) -> None:
+        """Log among which functions rows choose from now on."""
         choices = [(one.change, _as_traced(one.steps), one.identity) for one in earlier]
-        self._records = [Choices(tuple(choices), *self._worker), *self._records]
+        self._close()
+        self._records.append(Choices(tuple(choices), *self._worker, last))
 
     def began_with(self, changes: Iterable[str], rerouted: Collection[str]) -> None:
         """Log switches in front of all records so far: the worker has made them before its first tuple.

@@ -298,8 +298,8 @@ class Instance:
         self.apply_change(change, ready.transform, before)
         return True
 
-    def decide_rows(self, change: str, steps: tuple[RolloutStep, ...]) -> bool:
-        """Take a step of a change that is decided row by row; returns whether it is the first one.
+    def decide_rows(self, change: str, steps: tuple[RolloutStep, ...]) -> None:
+        """Take a step of a change that is decided row by row; ``steps`` are all so far.
 
         Raises:
             ProtocolError: the change is not prepared, or transforms the state.
@@ -314,7 +314,6 @@ class Instance:
         else:
             raise ProtocolError(f"{self.worker} was told a step of change {change!r}, which it has not prepared")
         self._note_steps(change, steps)
-        return ready is not None
 
     def run_beside(
         self, change: str, steps: tuple[RolloutStep, ...], function: Any, recreate: Callable[[], Any] | None
@@ -341,6 +340,8 @@ class Instance:
         if back is not None:
             self.install(back.function, back.identity)
             self.recreate, self.log.function = back.recreate, back.identity
+        if self.audit and self.earlier != before:
+            self.log.chooses(self.earlier, self.identity)
         return self.earlier != before
 
     def unguard(self, change: str = "", keeps: bool = False) -> bool:

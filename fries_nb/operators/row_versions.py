@@ -10,7 +10,7 @@ All of them share the operator's state, dead letters and counts: they have the s
 >>> instance = Instance(WorkerId("FM", 0), Operator("FM"), str.lower, audit=False)
 >>> for change, function, cut in (("u1", str.upper, 4), ("u2", str.title, 6)):
 ...     instance.prepared[change] = Ready(function, None)
-...     _ = instance.decide_rows(change, (RolloutStep({0: cut}),))
+...     instance.decide_rows(change, (RolloutStep({0: cut}),))
 >>> batch = pa.RecordBatch.from_pydict({"_fries_transaction": range(4, 9)})
 >>> versions_of(instance.earlier, batch).tolist()
 [0, 1, 1, 2, 2]

@@ -185,6 +185,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
         given: each operator that it has added anew to the states by key with which that begins, pickled; empty for
             none. It begins so again at a restart from a checkpoint that has not ``decided`` the change.
         steps: its steps, if it is decided row by row; see ``rollout``.
+        step_of: id of the change of which it is a further step; its ``steps`` are all that this one has then.
     """
 
     change: str
@@ -202,6 +203,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     requeued: tuple[RequeuedRow, ...] = ()
     given: dict[str, bytes] = {}
     steps: tuple[RolloutStep, ...] = ()
+    step_of: str = ""
 
     @property
     def targets(self) -> frozenset[str]:
@@ -211,7 +213,12 @@ class CommittedChange(msgspec.Struct, frozen=True):
     @property
     def is_revoked(self) -> bool:
         """Whether the entry revokes an earlier one of the change."""
-        return not (self.targets or self.undoes or self.shape or self.requeued)
+        return not (self.targets or self.undoes or self.shape or self.requeued or self.step_of)
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether its last step has taken it back, so that no later row is new."""
+        return bool(self.steps) and not self.steps[-1].share
 
     def requeued_at(self, operator: str) -> tuple[RequeuedRow, ...]:
         """The rows that it has given back to an operator."""
@@ -232,11 +239,15 @@ def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = Non
     >>> [change.change for change in in_effect((first, second, fix))]
     ['u1', 'u3', 'u2']
     """
-    entries = tuple(one for one in decided if since is None or not since.has_forgotten(one.change, one.number))
+    entries = tuple(
+        one for one in decided if since is None or not since.has_forgotten(one.step_of or one.change, one.number)
+    )
     taken_back = {entry.change for entry in entries if entry.is_revoked}
     ordered: list[CommittedChange] = []
     for entry in entries:
-        if entry.change not in taken_back:
+        if entry.step_of:
+            ordered = [replace(one, steps=entry.steps) if one.change == entry.step_of else one for one in ordered]
+        elif entry.change not in taken_back:
             insert_decided(ordered, entry)
     return tuple(ordered)
 
@@ -297,7 +308,8 @@ def without_superseded(
             needed |= {entry.change, entry.undoes}
         for operator in entry.payloads:
             needed.update(stacks[operator][-1:] if is_open else ())
-            stacks[operator].append(entry.change)
+            if not entry.is_withdrawn or is_open:
+                stacks[operator].append(entry.change)
         for stack in stacks.values():
             if entry.undoes in stack:  # a rollback also removes fixes after the change, and restores what ran before it
                 del stack[stack.index(entry.undoes) :]

@@ -66,6 +66,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
             the shape; else 0. Every member of the scope is told, and waits for the others that send to it.
         rerouted: the operators of which only the out-edges change; those of a target may change as well.
         steps: all steps of a change that is decided row by row, see ``rollout``; empty for any other.
+        step_of: id of the change whose step it is, if it is not its first one.
     """
 
     change: str
@@ -75,12 +76,22 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
     epoch: int = 0
     rerouted: frozenset[str] = frozenset()
     steps: tuple[RolloutStep, ...] = ()
+    step_of: str = ""
 
 
 class Freeze(msgspec.Struct, frozen=True, tag=True):
     """Action: the targets of a change begin no tuple until it is decided or aborted, and say how far they are."""
 
     change: str
+
+
+class CloseCuts(msgspec.Struct, frozen=True, tag=True):
+    """Action: behind the marker all rows are new for these changes, which are decided row by row, or old if withdrawn.
+
+    It comes from all sources, so a row is behind it at every operator, or at none.
+    """
+
+    changes: tuple[str, ...]
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
@@ -184,8 +195,8 @@ class ReturnRows(msgspec.Struct, frozen=True, tag=True):
 
 
 Action = (
-    Reconfigure | Freeze | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits
-    | ReturnRows
+    Reconfigure | Freeze | CloseCuts | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move
+    | MoveSplits | ReturnRows
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from fries_nb.protocol.frames import (
     Attempt,
     BlockEntries,
     ChannelId,
+    CloseCuts,
     Commit,
     Data,
     End,
@@ -149,9 +150,9 @@ class Measurements(msgspec.Struct, frozen=True, tag=True):
 
 
 __all__ = [
-    "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
-    "Frame", "Freeze", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release",
-    "RequeuedRow", "ReturnRows", "Tag", "WorkerId",
+    "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "CloseCuts", "Commit", "Data", "End",
+    "FeedbackCounts", "Frame", "Freeze", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes",
+    "Reconfigure", "Release", "RequeuedRow", "ReturnRows", "Tag", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker

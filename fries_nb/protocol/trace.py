@@ -113,15 +113,16 @@ class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
 
 class Choices(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="choices"):
-    """The functions among which the rows of a worker choose from its first row on, since it was restored.
+    """The functions among which the rows of a worker choose from now on: it was restored, or has dropped one.
 
     Each choice is a change that is decided row by row, its steps as in ``Updated``, and the change that has installed
-    the function of the rows that are old for it. The last switch of the worker has installed that of all others.
+    the function of the rows that are old for it. ``last`` has installed that of all others.
     """
 
     choices: tuple[tuple[str | int, tuple[tuple[dict[int, int], float], ...], str], ...]
     operator: str
     worker: int = 0
+    last: str = ""
 
 
 class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data_many"):

@@ -16,7 +16,7 @@ from fries_nb.changes.change import Change
 from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.changes.rollbacks import functions_of
-from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
+from fries_nb.dataflow.arguments import Tuples, checked_canary, checked_limit, checked_timeout
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.endpoints import check_readable
@@ -107,7 +107,7 @@ class Run(RunMonitor):
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
         guard: float | Tuples | None = None, rehearse: bool = True, timeout: float | None = None,
-        force: bool = False,
+        force: bool = False, canary: float | None = None,
     ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs, in one transaction; returns at once.
 
@@ -135,6 +135,11 @@ class Run(RunMonitor):
                 more; otherwise the change is aborted. ``None`` for no limit; ``change.cancel()`` ends the wait as well.
             force: whether to make it even if the rehearsal shows that it drops every tuple, or is so much slower. (One
                 that fails there is not made.)
+            canary: let the new functions process this share of the rows only, by the identity of each row's source
+                tuple, or by the column that its source names as ``cohort=``; ``change.ramp``, ``promote`` and
+                ``rollback`` go on. Until then a failure of a new function, or below it, restarts the run from its last
+                checkpoint without the change, and other changes wait. Needs ``flow.run(identities=True)``; the
+                scheduler is ``cut``.
 
         Returns:
             The handle of the change.
@@ -146,10 +151,10 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         updates, limit = as_updates(change), checked_limit(guard)
-        limit_s = checked_timeout(timeout)
+        limit_s, share = checked_timeout(timeout), 1.0 if canary is None else checked_canary(canary, merge)
         return self._runner.queue.request(
-            updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s,
-            force=force,
+            updates, scheduler if canary is None else "cut", pruning, merge=merge, limit=limit, rehearse=rehearse,
+            timeout_s=limit_s, force=force, share=share,
         )  # fmt: skip
 
     def examples(

@@ -235,13 +235,13 @@ class Cluster:
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
-        guard: Limit | None = None, force: bool = False,
+        guard: Limit | None = None, force: bool = False, share: float = 1.0,
     ) -> str:  # fmt: skip
         """Request a change; returns its id, a key of ``outcomes`` once it has ended."""
         # ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
         # rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
         # makes the change even if these give reason to doubt it.
-        name = self.changes.request(change, scheduler, pruning, rehearse, guard, force)
+        name = self.changes.request(change, scheduler, pruning, rehearse, guard, force, share)
         self.post()
         return name
 
@@ -255,6 +255,12 @@ class Cluster:
     def open(self) -> set[str]:
         """The changes without an outcome."""
         return self.changes.open
+
+    def ramp(self, change: str, share: float) -> str:
+        """Request a further step of a canary; returns its id."""
+        name = self.changes.ramp(change, share)
+        self.post()
+        return name
 
     def checkpoint(self) -> str:
         """Request a checkpoint; returns the id of the request, a key of ``asked``."""

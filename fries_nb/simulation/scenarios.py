@@ -29,6 +29,7 @@ from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.updates import Update
+from fries_nb.errors import PlanError
 from fries_nb.planning import cover
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import workers_of
@@ -72,6 +73,7 @@ class Wish:
     empty if there is none. ``version`` is the change's number, from 1 on, once it is requested. ``guard`` is the
     duration of its guard. ``bad`` maps operators to the numbers of rows on which their new functions fail; the one in
     ``spoils`` makes the next operator fail on them. ``returns``: the state transformation has an inverse.
+    ``share`` of the rows are new in a canary; ``is_step``: it is a further step of the last one, if that is open.
     """
 
     at: float
@@ -87,6 +89,8 @@ class Wish:
     bad: Poisoned = field(default_factory=dict)
     spoils: str = ""
     returns: bool = True
+    share: float = 1.0
+    is_step: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,24 @@ def draw_by_row(seed: int) -> Scenario:
         replace(wish, scheduler="cut", transforms=False, bad={}) if chance.random() < 0.8 else wish for wish in wishes
     )
     return replace(drawn, wishes=by_row)
+
+
+def draw_canaries(seed: int) -> Scenario:
+    """A scenario of changes that are decided row by row, most of them canaries with further steps."""
+    chance = random.Random(f"canary {seed}")
+    drawn = draw_by_row(seed)
+    if drawn.stops:  # a failure rolls a canary back, whatever has caused it
+        return drawn
+    wishes: list[Wish] = []
+    for wish in drawn.wishes:
+        is_canary = wish.scheduler == "cut" and chance.random() < 0.7
+        first = chance.choice((0.1, 0.4))
+        wishes.append(replace(wish, share=first, how="", broken="") if is_canary else wish)
+        at = wish.at
+        for share in chance.choice(((0.7, 1.0), (1.0,), (0.0,), (0.7, 0.0), ())) if is_canary else ():
+            at = min(1.0, at + chance.uniform(0.02, 0.3))
+            wishes.append(Wish(at, wish.targets, "cut", True, transforms=False, share=share, is_step=True))
+    return replace(drawn, wishes=tuple(sorted(wishes, key=lambda wish: wish.at)))
 
 
 def draw_focused(seed: int, chained: bool = False) -> Scenario:
@@ -336,6 +358,7 @@ class _Play:
         self._played = Played(scenario, self._cluster)
         self._ended = scenario.ending == "end"
         self._mended: set[str] = set()
+        self._closes = False  # whether open canaries are promoted, so that what waits for them goes on
 
     def whole(self) -> Played:
         """Play from the beginning to the end."""
@@ -353,6 +376,7 @@ class _Play:
                 self._ask(wish)
         if not self._ended:
             self._end()
+        self._closes = True
         self._until(lambda: not cluster.open and None not in cluster.asked.values())
         cluster.release()
         self._until(lambda: False)
@@ -363,6 +387,8 @@ class _Play:
         def mended() -> bool:
             for operator in sorted(self._cluster.paused):
                 self._mend(operator)
+            if self._closes:
+                self._step(Wish(1.0, (), "cut", True, transforms=False, is_step=True))
             return reached()
 
         self._cluster.until(mended, MOST_STEPS)
@@ -394,7 +420,19 @@ class _Play:
             if not self._cluster.open - before:  # refused at once, since it had no state transformation
                 self._ask(Wish(0.0, (operator,), scheduler, pruning, transforms=False))
 
+    def _step(self, wish: Wish) -> None:
+        """Request a further step of the last canary, if it is done and open."""
+        made, number = self._played.changes, len(self._played.changes) + 1
+        canary = next((change for change in reversed(made) if made[change].share < 1 and not made[change].is_step), "")
+        outcome, queue = self._cluster.outcomes.get(canary), self._cluster.changes.queue
+        if outcome is not None and outcome.outcome == "done" and 0 < queue.share(canary) < (wish.share or 1):
+            made[f"u{number}"] = replace(wish, targets=made[canary].targets)
+            self._cluster.ramp(canary, wish.share)
+
     def _ask(self, wish: Wish) -> None:
+        if wish.is_step:
+            self._step(wish)
+            return
         scenario, version = self._scenario, len(self._played.changes) + 1
         change: dict[str, Any] = {}
         for name in wish.targets:
@@ -418,7 +456,13 @@ class _Play:
                 change[name] = Update(function)
         # Recorded beforehand, since the request may be answered at once, or kill the driver.
         self._played.changes[f"u{version}"] = replace(wish, version=version)
-        self._cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse, guard=wish.guard)
+        how = {"rehearse": wish.rehearse, "guard": wish.guard, "share": wish.share}
+        try:
+            self._cluster.request(change, wish.scheduler, pruning=wish.pruning, **how)  # type: ignore[arg-type]
+        except PlanError:
+            if wish.share == 1:
+                raise
+            del self._played.changes[f"u{version}"]  # another canary is open
 
 
 CUSTOMERS = 12

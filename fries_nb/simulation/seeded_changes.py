@@ -99,11 +99,16 @@ class SeededChanges(QueueShell):
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, rehearse: bool = False,
-        guard: Limit | None = None, force: bool = False,
+        guard: Limit | None = None, force: bool = False, share: float = 1.0,
     ) -> str:  # fmt: skip
         """Request a change; returns its id. See ``Cluster.request``; ``posted`` returns the controller's events."""
-        asked = self._queue.request(as_updates(change), scheduler, pruning, limit=guard, rehearse=rehearse, force=force)
+        how = {"limit": guard, "rehearse": rehearse, "force": force, "share": share}
+        asked = self._queue.request(as_updates(change), scheduler, pruning, **how)  # type: ignore[arg-type]
         return asked.id
+
+    def ramp(self, change: str, share: float) -> str:
+        """Request a further step of a canary; returns its id."""
+        return (self._queue.step(change, share) if share else self._queue.roll_back(change=change)).id
 
     def roll_back(self) -> str:
         """Request a rollback of the newest change in effect; returns its id."""

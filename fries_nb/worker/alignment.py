@@ -46,6 +46,7 @@ from fries_nb.protocol.messages import (
     ApplyDeferred,
     Attempt,
     ChannelId,
+    CloseCuts,
     Commit,
     Done,
     Failed,
@@ -225,6 +226,8 @@ def effect_of(
         return Done(marker.id, worker)
     if isinstance(action, Freeze):
         return Done(marker.id, worker, begun=dict(begun))
+    if isinstance(action, CloseCuts):
+        return Done(marker.id, worker, switched=_close_cuts(instance, action))
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
     if isinstance(action, ApplyDeferred):
@@ -244,7 +247,8 @@ def effect_of(
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     if action.steps:
-        switched = instance.decide_rows(action.change, action.steps)
+        instance.decide_rows(action.step_of or action.change, action.steps)
+        switched = True
     else:
         switched = instance.switch(action.change, action.before)
     return Done(marker.id, worker, switched=switched, old_tuples=old_tuples)
@@ -254,6 +258,10 @@ def _given_up(instance: Instance, action: MoveSplits) -> dict[int, Position | No
     """The positions of splits that another worker is to read, which are not the instance's any more."""
     leaving = [split for split, (before, _) in action.splits.items() if before == instance.worker.index]
     return {split: instance.positions.pop(split, Position()) for split in leaving}
+
+
+def _close_cuts(instance: Instance, action: CloseCuts) -> bool:
+    return any([instance.settle(change) for change in action.changes])  # noqa: C419 (all of them)
 
 
 def _apply_deferred(instance: Instance) -> bool:

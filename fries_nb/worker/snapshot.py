@@ -260,7 +260,7 @@ def restore(
         if function is not first:
             _open(name, function)
     if instance.audit and any(one.steps and name in one.payloads for one in decided):
-        instance.log.chooses(instance.earlier)
+        instance.log.chooses(instance.earlier, instance.identity)
     later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
     for change in later:
         if name in change.payloads:
@@ -319,7 +319,9 @@ class _DecidedChanges:
             update, recipe = self._loaded(change)
             self._ran[change.change] = (instance.function, instance.recreate)
             is_open = change.change in self._opened
-            if is_open:
+            if change.is_withdrawn and not is_open:
+                pass
+            elif is_open:
                 instance.run_beside(change.change, change.steps, update.function, recipe)
             else:
                 instance.run_function(update.function, change.change)

@@ -102,6 +102,8 @@ def _change_by(scheduler: str) -> None:
     cluster.hold([WorkerId("S", 0)])
     change = cluster.request({"A": dict}, scheduler)
     cluster.until(lambda: change in cluster.outcomes)
+    then = cluster.request({"A": dict}, "fries")  # behind the old rows of a cut
+    cluster.until(lambda: then in cluster.outcomes)
     cluster.release()
     cluster.run()
 

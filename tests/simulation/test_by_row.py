@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from interleaving_checks import LAWS, lacking, try_seed
 from soak import caught, first_tried
@@ -20,9 +22,10 @@ from fries_nb.operators import row_versions
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol import rollout
 from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.partitioning import COHORTS, cohorts, identities
 from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.trace import ROW_BITS
-from fries_nb.simulation.scenarios import draw_by_row
+from fries_nb.simulation.scenarios import draw_by_row, draw_canaries
 from fries_nb.simulation.stamp_functions import stamps
 from fries_nb.worker import snapshot
 from fries_nb.worker.freezing import Freezing
@@ -34,11 +37,12 @@ BOUND = 400
 def follows_the_journal(played):
     """Each row shows the versions that the cuts in the journal say, in whatever incarnation it was processed.
 
-    If all decided changes are of this kind: another one, once a restart finds it decided, is followed by all rows.
+    If all changes are of this kind: another one, once a restart finds it decided, is followed by all rows, and before
+    it begins a marker may end what the cuts say.
     """
-    decided = [one for one in in_effect(played.cluster.journal) if one.payloads]
-    if not all(one.steps for one in decided):
+    if any(wish.scheduler != "cut" for wish in played.changes.values()):
         return
+    decided = [one for one in in_effect(played.cluster.journal) if one.payloads]
     for sink in played.scenario.graph.sinks:
         for row in played.cluster.rows(sink):
             for stamp in stamps(row["trail"]):
@@ -49,8 +53,9 @@ def follows_the_journal(played):
 
 
 def _is_new(steps, identity):
-    [step] = steps
-    return identity & ((1 << ROW_BITS) - 1) > step.cut.get(identity >> ROW_BITS, -1)
+    [cohort] = cohorts(pa.RecordBatch.from_pydict({TRANSACTION: [identity]}))
+    above = [step for step in steps if identity & ((1 << ROW_BITS) - 1) > step.cut.get(identity >> ROW_BITS, -1)]
+    return bool(above) and int(cohort) < above[-1].share * COHORTS
 
 
 def tried(seed):
@@ -78,11 +83,66 @@ def test_every_row_follows_one_version():
     assert lacking(60, wanted, _met, most=120, shown=(248,)) == {}
 
 
+def tried_canary(seed):
+    """Likewise, with canaries."""
+    return try_seed(seed, draw_canaries, laws=[*LAWS, follows_the_journal])
+
+
+def _met_of_canaries(seed):
+    played = tried_canary(seed)
+    wishes, done = played.changes, {name for name, one in played.cluster.outcomes.items() if one.outcome == "done"}
+    steps = [wish.share for name, wish in wishes.items() if wish.is_step and name in done]
+    canaries = {name for name, wish in wishes.items() if wish.share < 1 and not wish.is_step and name in done}
+    met = Counter({"canaries": len(canaries), "promoted": steps.count(1.0), "rolled back": steps.count(0.0)})
+    met["raised"] += steps.count(0.7)
+    met["another change behind it"] += bool(canaries) and len(done) > len(canaries) + len(steps)
+    met["with a restart"] += bool(canaries) and bool(played.cluster.recoveries)
+    return met
+
+
+def test_every_row_of_a_canary_follows_its_cohort():
+    """At all operators, in all incarnations, whatever share comes next."""
+    wanted = ("canaries", "promoted", "rolled back", "raised", "another change behind it", "with a restart")
+    assert lacking(40, wanted, _met_of_canaries, most=120) == {}
+
+
+def _own_cohorts(batch):
+    return np.random.default_rng(int(identities(batch)[0]) % 7).integers(0, COHORTS, batch.num_rows)
+
+
+def _first_alone(instance, change, steps, decide=Instance.decide_rows):
+    if len(steps) == 1:
+        decide(instance, change, steps)
+
+
+def _same_cut(cuts, change, targets, begun, share, decide=Cuts.decide):
+    first, *further = decide(cuts, change, targets, begun, share)
+    return first, *(RolloutStep(first.cut, one.share) for one in further)
+
+
+BROKEN_OF_CANARIES = {
+    "cohorts are drawn for each batch": (rollout, "cohorts", _own_cohorts),
+    "other changes do not wait": (Cuts, "canary", property(lambda cuts: "")),
+    "a further step is not told": (Instance, "decide_rows", _first_alone),
+    "a further step has the cut of the first": (Cuts, "decide", _same_cut),
+}
+
+
+FIRST = {"other changes do not wait": 12, "a further step has the cut of the first": 18}
+
+
+@pytest.mark.parametrize("rule", BROKEN_OF_CANARIES)
+def test_a_broken_rule_of_canaries_is_caught(monkeypatch, rule):
+    """Likewise."""
+    monkeypatch.setattr(*BROKEN_OF_CANARIES[rule])
+    assert caught(first_tried(FIRST.get(rule, 6), BOUND), tried_canary) is not None
+
+
 def _only(choose):
     """A cut that is chosen otherwise from the positions."""
 
-    def decide(cuts, change, targets, begun, decide=Cuts.decide):
-        return decide(cuts, change, targets, choose(list(begun)))
+    def decide(cuts, change, targets, begun, share, decide=Cuts.decide):
+        return decide(cuts, change, targets, choose(list(begun)), share)
 
     return decide
 
@@ -95,7 +155,7 @@ def _own_cut(instance, change, steps, decide=Instance.decide_rows):
     """Each worker takes its own position as the cut."""
     if instance.worker.index:
         steps = (RolloutStep({origin: position - 1 for origin, position in steps[-1].cut.items()}),)
-    return decide(instance, change, steps)
+    decide(instance, change, steps)
 
 
 def _thaws_with_its_first_operator(freezing, change, operator):
@@ -123,7 +183,7 @@ BROKEN = {
 }
 SHOWN = {"the ended are forgotten": 12, "no floor": 251, "a chain goes on with its first target": 50,
          "the cut is not in the journal": 28, "a restart forgets earlier functions": 17,
-         "the next commit drops earlier functions": 42}  # fmt: skip
+         "the next commit drops earlier functions": 62}  # fmt: skip
 
 
 def _lowest(begun):

@@ -176,6 +176,7 @@ FATAL = ("the last checkpoint could not be kept",)
 EXCUSES = (
     *("ended", "finished", "stopped", "cannot digest"),
     *("the run failed", "was lost", "starts the run again", "is paused on a tuple", "no space left on device"),
+    "is being rolled back by its guard",
 )
 
 
@@ -185,8 +186,8 @@ def journals_decisions(played):
     One that cannot be opened or unpickled is found out beforehand, though the workers of its target have ended: a
     recovery may go back to before they had.
     """
-    journaled = Counter(entry.change for entry in played.cluster.journal if entry.payloads)
-    taken_back = [entry.change for entry in played.cluster.journal if not (entry.payloads or entry.undoes)]
+    journaled = Counter(entry.change for entry in played.cluster.journal if entry.payloads or entry.step_of)
+    taken_back = [entry.change for entry in played.cluster.journal if entry.is_revoked]
     outcomes = played.cluster.outcomes
     decided = {change for change, outcome in outcomes.items() if outcome.outcome != "aborted"}
     assert set(journaled.values()) <= {1}, f"journaled twice: {journaled}"
@@ -270,12 +271,13 @@ WHOLE = {"epoch", "multiversion", "minibatch", "restart", "cut"}
 def shows_one_version(played):
     """Without the audit: all rows of a source tuple were made wholly before or wholly after each change."""
     sides, ranks = defaultdict(set), ranks_of(played)
+    withdrawn = {played.changes[one.change].version for one in in_effect(played.cluster.journal) if one.is_withdrawn}
     for sink in played.scenario.graph.sinks:
         for row in played.cluster.rows(sink):
             for stamp in stamps(row["trail"]):
                 assert stamp.version in ranks, f"{row['trail']} shows {stamp.version}, whose change has changed nothing"
                 for number, rank in ranks.items():
-                    if number and stamp.operator in wish_of(played, number).targets:
+                    if number and number not in withdrawn and stamp.operator in wish_of(played, number).targets:
                         sides[row[TRANSACTION], number].add(ranks[stamp.version] >= rank)
     assert not [key for key, seen in sides.items() if len(seen) > 1], "rows of one transaction show two versions"
 
@@ -310,7 +312,7 @@ def really_switches(played):
         assert not is_done or {worker.operator for worker in outcome.per_worker} == set(wish.targets), outcome
         for name in wish.targets:
             for instance in cluster.instances(name):
-                if is_done and not had_ended(outcome, instance.worker):
+                if is_done and not decided.is_withdrawn and not had_ended(outcome, instance.worker):
                     bad = name == wish.broken and wish.how != "poison"
                     assert not bad, f"{instance.worker} runs a function that cannot be prepared"
                     may_run[instance.worker] = {wish.version}

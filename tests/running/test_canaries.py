@@ -1,0 +1,131 @@
+"""Canaries as a user asks for them: the shares of their steps, what waits for them, and what is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fries_nb as fn
+from fries_nb.dataflow.arguments import checked_canary
+from fries_nb.errors import PlanError
+from fries_nb.simulation.cluster import Cluster
+
+ROWS = [{"value": value, "a": -1} for value in range(400)]
+
+
+def stamped(version: int) -> Any:
+    """A function that shows its version."""
+    return lambda row: row | {"a": version}
+
+
+def canary_of(cluster: Cluster, share: float = 0.2) -> Any:
+    """A canary of A that is done."""
+    change = cluster.request({"A": stamped(1)}, "cut", share=share)
+    cluster.until(lambda: change in cluster.outcomes)
+    return next(one for one in cluster.changes.queue.changes if one.id == change)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A and B behind a source, which is held."""
+    flow = fn.Dataflow("canary")
+    flow.source("S", fn.rate(None, count=4), workers=2).map("A", stamped(0)).map("B", dict).sink("out", fn.memory())
+    made = Cluster(flow.graph(workers=2), {"S": ROWS}, seed=3, window=300)
+    made.hold([one for one in made.workers if one.operator == "S"])
+    made.steps(60)
+    return made
+
+
+def ended(cluster: Cluster, change: Any) -> str:
+    """The outcome of a change."""
+    cluster.post()
+    cluster.until(lambda: change.id in cluster.outcomes)
+    return cluster.outcomes[change.id].outcome
+
+
+def test_a_share_rises_to_all_rows(cluster: Cluster) -> None:
+    """Each step is a change of its own, and says of what."""
+    canary = canary_of(cluster)
+    steps = [canary.ramp(0.25)]
+    assert (ended(cluster, steps[0]), canary.share, steps[0].origin) == ("done", 0.25, f"25% of {canary.id}")
+    steps.append(canary.promote())
+    assert (ended(cluster, steps[1]), canary.share) == ("done", 1.0)
+    cluster.release()
+    cluster.run()
+    assert {row["a"] for row in cluster.rows("out")} == {0, 1}
+
+
+def test_a_rollback_is_a_step_to_none(cluster: Cluster) -> None:
+    """Also as the rollback of the run; what is asked for afterwards is refused."""
+    canary = canary_of(cluster)
+    back = cluster.changes.queue.roll_back()
+    assert (ended(cluster, back), back.origin, canary.share) == ("done", f"rollback of {canary.id}", 0.0)
+    for go_on in (canary.promote, lambda: canary.ramp(0.5)):
+        with pytest.raises(PlanError, match="was rolled back, so it has no further step"):
+            go_on()
+
+
+def test_others_wait_until_one_version_is_left(cluster: Cluster) -> None:
+    """Whatever they change."""
+    canary = canary_of(cluster)
+    other = cluster.request({"B": dict}, "fries")
+    cluster.steps(300)
+    assert other not in cluster.outcomes
+    assert ended(cluster, canary.promote()) == "done"
+    cluster.release()
+    cluster.until(lambda: other in cluster.outcomes)
+    assert cluster.outcomes[other].outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.1, "a share only rises, so that no row goes back to the old version"),
+        (0.2, "a share only rises"),
+        (1.5, "expected a number from 0 to 1"),
+        (-0.1, "expected a number from 0 to 1"),
+        (True, "expected a number from 0 to 1"),
+        ("5%", "expected a number from 0 to 1"),
+    ],
+)
+def test_a_share_that_is_none_is_refused(cluster: Cluster, share: Any, words: str) -> None:
+    """By name, and the canary goes on."""
+    canary = canary_of(cluster)
+    with pytest.raises(PlanError, match=words):
+        canary.ramp(share)
+    assert canary.share == 0.2
+
+
+def test_one_canary_is_open_at_a_time(cluster: Cluster) -> None:
+    """Another one is refused, and so are steps of what is none."""
+    canary = canary_of(cluster)
+    with pytest.raises(PlanError, match=rf"change {canary.id} is a canary, and one is open at a time"):
+        cluster.request({"B": dict}, "cut", share=0.5)
+    assert ended(cluster, canary.promote()) == "done"
+    with pytest.raises(PlanError, match="was promoted, so it has no further step"):
+        canary.ramp(0.9)
+    plain = cluster.changes.queue.request({"B": fn.Update(dict)}, "cut")
+    assert ended(cluster, plain) == "done"
+    with pytest.raises(PlanError, match="is no canary"):
+        plain.promote()
+
+
+@pytest.mark.parametrize(
+    ("update", "guard", "words"),
+    [
+        (fn.Update(stamped(1), state=len), None, "the state of A cannot be transformed"),
+        (fn.Update(stamped(1)), 5.0, "has no guard of its own"),
+    ],
+)
+def test_what_the_cut_cannot_do_is_refused(cluster: Cluster, update: fn.Update, guard: Any, words: str) -> None:
+    """Before anything is shipped."""
+    with pytest.raises(PlanError, match=words):
+        cluster.changes.queue.request({"A": update}, "cut", limit=guard, share=0.5)
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.2, -0.1, True, "half", float("nan")])
+def test_a_canary_has_a_share_between_none_and_all(share: Any) -> None:
+    """The others are plain changes, or none."""
+    with pytest.raises(PlanError, match="expected the share of rows that are new"):
+        checked_canary(share, merge=False)

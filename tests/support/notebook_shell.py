@@ -189,11 +189,13 @@ class StandIn:
         """By what was reported."""
         return Explanation(source_states(self.graph, self.reported.reports, False, self.rates))
 
-    def set_rate(self, source: str, rate: float) -> None:
+    def set_rate(self, source: str, rate: float | None) -> None:
         """Refuses what a run refuses."""
-        if rate < 0:
+        if rate is not None and rate < 0:
             raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
-        self.rates[source] = rate
+        self.rates.pop(source, None)
+        if rate is not None:
+            self.rates[source] = rate
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""

@@ -2,6 +2,7 @@
 const PATIENCE_MS = 1500;
 const [ROOM, LEAST_ZOOM] = [0.46, 0.75]; // share of the window's height for a picture, unless it would be too small
 const WIDE = 640; // pixels from which on a picture has a row of its own where the plot does not fit beside it
+const LITTLE = 220; // pixels: a line on an operator, the tabs, and a few rows
 const WHOLE = "Full"; // short, since a narrow panel has the plot beside
 const MUCH = 0.5; // share of time from which on a box says it in its colour
 const SAMPLE = `<svg class="fries-dag-svg" width="28" height="22"><g>
@@ -156,12 +157,12 @@ function played(host, { rows = {}, messages = [], markers = [] }) {
   }
 }
 
-// Scrolls to what has all of a selected operator, if nothing of it is in sight, as on a narrow page.
+// Scrolls to what has all of a selected operator, if little of it is in sight.
 function seeDrawer(drawer) {
   if (!drawer) return;
-  const look = new IntersectionObserver(([{ isIntersecting }]) => {
+  const look = new IntersectionObserver(([{ intersectionRect }]) => {
     look.disconnect();
-    if (!isIntersecting) drawer.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    if (intersectionRect.height < LITTLE) drawer.scrollIntoView({ block: "nearest", behavior: "smooth" });
   });
   look.observe(drawer);
 }
@@ -292,6 +293,11 @@ function render({ model, el }) {
   };
   const quiet = () => says("");
 
+  const tabbed = ({ target }) => {
+    const drawer = target.closest?.(".lm-TabBar-tab")?.closest(".fries-drawer");
+    if (drawer && el.closest(".fries-live")?.contains(drawer)) seeDrawer(drawer);
+  };
+  document.addEventListener("click", tabbed);
   host.addEventListener("click", pick);
   host.addEventListener("keydown", pick);
   host.addEventListener("pointerover", tell);
@@ -309,6 +315,7 @@ function render({ model, el }) {
   return () => {
     end();
     sizes.end();
+    document.removeEventListener("click", tabbed);
     for (const [events, hear] of heard) model.off(events, hear);
   };
 }

@@ -181,9 +181,9 @@ class StandIn:
         self.gone_round: tuple[LoopState, ...] = ()
         self.judged_as: Verdict | TraceError | None = None
 
-    def end(self, change: Change, outcome: str, delay_ms: float) -> None:
+    def end(self, change: Change, outcome: str, delay_ms: float, error: str = "") -> None:
         """End a change that is under way."""
-        change.resolve(Outcome(change.id, change.plan.scheduler, outcome, delay_ms=delay_ms - 1.0))
+        change.resolve(Outcome(change.id, change.plan.scheduler, outcome, delay_ms=delay_ms - 1.0, error=error))
 
     def explain(self) -> Explanation:
         """By what was reported."""

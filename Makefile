@@ -25,8 +25,9 @@ demo: $(VENV)/.installed
 
 # JupyterLab with the quickstart; NOTEBOOK=01_hot_replace.ipynb opens another.
 NOTEBOOK ?= 00_quickstart.ipynb
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
 LAB_PAGE := $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
-notebook: $(if $(filter labs/%,$(NOTEBOOK)),.has-solutions) $(VENV)/.installed-notebook
+notebook: $(if $(filter labs/%,$(NOTEBOOK)),.has-solutions) $(LAB_SETTINGS)
 	$(LAB_PAGE) notebooks/$(NOTEBOOK)
 
 .has-solutions:
@@ -35,12 +36,12 @@ notebook: $(if $(filter labs/%,$(NOTEBOOK)),.has-solutions) $(VENV)/.installed-n
 
 # The labs as students get them, without the solutions; LAB=3_covering.ipynb opens another. Those in build/labs are kept.
 LAB ?= 2_naive.ipynb
-labs: $(VENV)/.installed-notebook
+labs: $(LAB_SETTINGS)
 	$(BIN)/python -m fries_nb.labs.students notebooks/labs build/labs
 	$(LAB_PAGE) build/labs/$(LAB)
 
 # The same lab with its solutions, for teachers.
-solutions: $(VENV)/.installed-notebook
+solutions: $(LAB_SETTINGS)
 	$(LAB_PAGE) notebooks/labs/$(LAB)
 
 # All three are run even if one fails, so that one call tells everything; pytest's summary comes last. Tests of one
@@ -96,7 +97,11 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
+# PyPI has pyspark as source only, and pip packs its 450 MB to unpack them at once: without compressing them, in two
+# thirds of the time.
+$(VENV)/.installed: export DIST_EXTRA_CONFIG := $(CURDIR)/$(VENV)/.packing.cfg
 $(VENV)/.installed: pyproject.toml setup.py $(VENV)/.created
+	@printf '[bdist_wheel]\ncompression = stored\n' > $(DIST_EXTRA_CONFIG)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@$(HAS_JAVA) || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
 	-$(BIN)/python -m fries_nb archive
@@ -105,6 +110,11 @@ $(VENV)/.installed: pyproject.toml setup.py $(VENV)/.created
 $(VENV)/.installed-%: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
 	touch $@
+
+# A JupyterLab that is new to its user asks whether it may fetch news, right where a function is edited.
+$(LAB_SETTINGS): $(VENV)/.installed-notebook
+	@mkdir -p $(@D)
+	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $@
 
 $(VENV)/.browser: $(VENV)/.created
 	@$(HAS_BROWSER) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \

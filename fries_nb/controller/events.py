@@ -395,7 +395,10 @@ class CheckpointKept:
 
 @dataclass(frozen=True, slots=True)
 class RateRequested:
-    """Set the rate of the source ``operator`` in tuples per second over all of its workers; 0 pauses it."""
+    """Set the rate of the source ``operator`` in tuples per second over all of its workers.
+
+    0 pauses it, infinity takes a limit away.
+    """
 
     operator: str
     rate: float

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
@@ -185,11 +184,11 @@ class Sources(Coordinator):
         return []
 
     def set_rate(self, source: str, rate: float) -> None:
-        """Set the rate of a source in tuples per second over all of its workers; 0 pauses it."""
+        """Set the rate of a source in tuples per second over all of its workers; see ``RateRequested``."""
         sources = self._workers.graph.sources
         if source not in sources:
             raise DataflowError(unknown("source", source, sources))
-        if not 0 <= rate < inf:
+        if not rate >= 0:  # which is also so of NaN
             raise SourceError(f"a rate of {rate} tuples per second; expected 0 (pause) or more")
         self._rates[source] = rate
 
@@ -217,8 +216,6 @@ class Sources(Coordinator):
 
     def _with_rate(self, source: str) -> list[Instruction]:
         """The messages with the rate of a source, of which each worker has the share of its splits."""
-        if source not in self._workers.graph:
-            return []  # a change of the shape has removed it
         return [Tell(worker, SetRate(self._rates[source])) for worker in self._workers.live({source})]
 
     # ---- ends
@@ -238,6 +235,8 @@ class Sources(Coordinator):
         self._read &= known
         self._ending &= known
         self._over &= set(self._workers.graph.sources)
+        # One of the same name that is added later begins at its own rate.
+        self._rates = {source: rate for source, rate in self._rates.items() if source in self._workers.graph}
         self._may_end = True
 
     def is_over(self, source: str) -> bool:

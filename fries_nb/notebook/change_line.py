@@ -88,7 +88,8 @@ class ChangeLine(ipywidgets.HBox):
             return _line("under way", f"{change.label}{instead}")
         result = change.result(0)
         if result.outcome != "done":
-            return _line(result.outcome.replace("_", " "), f"{change.label}{self._trouble}")
+            parts = [change.label, result.error, self._trouble]
+            return _line(result.outcome.replace("_", " "), " · ".join(filter(None, parts)))
         spared = self._by_epoch_ms if self._by_epoch_ms and self._by_epoch_ms > result.delay_ms else None
         instead = f", instead of {milliseconds(spared)} by epochs" if spared else ""
         parts = [f"{change.label}{instead}", self._mixed, self._trouble]

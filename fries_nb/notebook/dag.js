@@ -1,6 +1,8 @@
 // Shows the dataflow. The picture is put in once; afterwards only attributes and texts of what is there change.
 const PATIENCE_MS = 1500;
 const [ROOM, LEAST_ZOOM] = [0.46, 0.75]; // share of the window's height for a picture, unless it would be too small
+const WIDE = 640; // pixels from which on a picture has a row of its own where the plot does not fit beside it
+const LITTLE = 220; // pixels: a line on an operator, the tabs, and a few rows
 const WHOLE = "Full"; // short, since a narrow panel has the plot beside
 const MUCH = 0.5; // share of time from which on a box says it in its colour
 const SAMPLE = `<svg class="fries-dag-svg" width="28" height="22"><g>
@@ -55,6 +57,7 @@ function sizing(el, host, tools) {
     const box = svg.viewBox.baseVal;
     svg.style.width = zoom || !document.fullscreenElement ? `${(zoom || fitted(box)) * box.width}px` : "";
     svg.style.maxWidth = zoom ? "none" : "";
+    el.classList.toggle("wide", fitted(box) * box.width > WIDE);
   };
   const by = (factor) => () => {
     const svg = picture();
@@ -152,6 +155,16 @@ function played(host, { rows = {}, messages = [], markers = [] }) {
     const way = line(number);
     once(made(way.parentNode, "circle", { class: "played travelling", r: 6 }), way.getAttribute("d"));
   }
+}
+
+// Scrolls to what has all of a selected operator, if little of it is in sight.
+function seeDrawer(drawer) {
+  if (!drawer) return;
+  const look = new IntersectionObserver(([{ intersectionRect }]) => {
+    look.disconnect();
+    if (intersectionRect.height < LITTLE) drawer.scrollIntoView({ block: "nearest", behavior: "smooth" });
+  });
+  look.observe(drawer);
 }
 
 function render({ model, el }) {
@@ -268,6 +281,7 @@ function render({ model, el }) {
     const chosen = !selected.includes(name);
     model.set("selected", chosen ? [...selected, name] : selected.filter((one) => one !== name));
     model.send({ event: "select", operator: name, chosen }); // arrives before a click that follows; a state may not
+    if (chosen) seeDrawer(el.closest(".fries-live")?.querySelector(".fries-drawer"));
   };
   const tell = (event) => {
     const node = event.target.closest?.("g.node");
@@ -279,6 +293,11 @@ function render({ model, el }) {
   };
   const quiet = () => says("");
 
+  const tabbed = ({ target }) => {
+    const drawer = target.closest?.(".lm-TabBar-tab")?.closest(".fries-drawer");
+    if (drawer && el.closest(".fries-live")?.contains(drawer)) seeDrawer(drawer);
+  };
+  document.addEventListener("click", tabbed);
   host.addEventListener("click", pick);
   host.addEventListener("keydown", pick);
   host.addEventListener("pointerover", tell);
@@ -296,6 +315,7 @@ function render({ model, el }) {
   return () => {
     end();
     sizes.end();
+    document.removeEventListener("click", tabbed);
     for (const [events, hear] of heard) model.off(events, hear);
   };
 }

@@ -275,8 +275,8 @@ class RunView(ipywidgets.VBox):
 
 
 def _side_by_side(dag: PanelFrame, plot: PanelFrame) -> ipywidgets.HBox:
-    """The picture and the plot; on narrow pages the plot is on top."""
-    return ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
+    """The picture and the plot, which is below the picture on narrow pages (see ``dag.css``)."""
+    return ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap"))
 
 
 def pause_s(period_s: float, took_s: float) -> float:

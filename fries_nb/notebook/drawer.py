@@ -59,6 +59,7 @@ class Drawer(ipywidgets.VBox):
         self.tabs = ipywidgets.Tab(boxes, titles=list(tabs), selected_index=0)
         self.tabs.observe(lambda change: self._show(change["new"]), names="selected_index")
         super().__init__([*first, self._selection, self.tabs])
+        self.add_class("fries-drawer")  # to which the picture scrolls
 
     @property
     def frames(self) -> list[PanelFrame]:

@@ -121,6 +121,13 @@ function labelled(said, [from, to], width) {
   return labels;
 }
 
+const APART = 20; // pixels between checkpoints, at least: nearer ones would cover the curves, and have no lines
+function legible(lines, [from, to], most) {
+  const is = lines.at.map((at, place) => lines.dash[place] === "dotted" && at >= from && at <= to);
+  const stays = is.filter(Boolean).length <= most ? () => true : (_, place) => !is[place];
+  return Object.fromEntries(Object.entries(lines).map(([name, values]) => [name, values.filter(stays)]));
+}
+
 // Puts the run into the described figures, so that they never stand there empty.
 function fill(described, shown) {
   if (described === null || typeof described !== "object") return;
@@ -207,6 +214,8 @@ async function draw(model, bar, box, signal) {
   const [across] = named("across");
   const [labels] = named("labels");
   const plots = models.filter((one) => "inner_width" in one.properties);
+  const lines = sources.find((one) => one.name === "lines");
+  const tickers = models.filter((one) => one.type === "AdaptiveTicker");
   const clocks = models.filter((one) => one.formatter?.name === "time");
   let dark, run, set;
   let aim = "follow"; // the range that is shown: that, the whole run, or where the reader has zoomed to
@@ -216,8 +225,8 @@ async function draw(model, bar, box, signal) {
   });
   // What depends on the range that is shown.
   const look = () => {
-    const shown = [across.start, across.end];
-    labels.data = labelled(run.said, shown, plots[0]?.inner_width || box.offsetWidth - BESIDE);
+    const [shown, width] = [[across.start, across.end], plots[0]?.inner_width || box.offsetWidth - BESIDE];
+    labels.data = labelled(run.said, shown, width);
     for (const one of named("limits")) one.data = { ...run.limits, at: run.limits.at.map(() => Math.max(shown[0], 0)) };
     const ticks = shown[0] < run.across.at[0] ? run.ticks.whole : run.ticks.at;
     const [start, end] = [ticks[0], ticks.at(-1)];
@@ -228,6 +237,8 @@ async function draw(model, bar, box, signal) {
       one.formatter.format = inSeconds ? "0,0.[00]" : "00:00:00";
       if (one.axis_label) one.axis_label = inSeconds ? "seconds" : "hours:minutes:seconds";
     }
+    for (const one of tickers) one.desired_num_ticks = Math.max(2, Math.min(6, Math.floor(width / (inSeconds ? 40 : 70))));
+    lines.data = legible(run.lines, shown, width / APART);
     press(aim);
   };
   const move = () => {
@@ -249,7 +260,7 @@ async function draw(model, bar, box, signal) {
     if (dark !== isDark()) colour(models, (dark = isDark()));
     run = runOf(model);
     for (const one of named("bands")) if (one.type === "LegendItem") one.visible = run.bands.xs.length > 0;
-    for (const source of sources) if (run[source.name] && source.name !== "limits") source.data = columns(run[source.name]);
+    for (const source of sources) if (run[source.name] && source.name !== "limits" && source !== lines) source.data = columns(run[source.name]);
     move();
   };
   // A run that has ended sends no more, but the reader may still choose another theme.

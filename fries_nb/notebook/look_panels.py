@@ -203,7 +203,9 @@ class StatePanel(LookPanel):
         self.letters.value = words_html(words) if words else ""
 
     def _clear(self, words: str) -> None:
-        self.table.say(words)
+        self._sizes_due_s = 0.0
+        for table in (self.table, self.sizes):
+            table.say(words)
 
     def _look(self, operator: str) -> None:
         found, words = answered(lambda: newest_states(self._run, operator), f"{operator} has no state of a key yet")

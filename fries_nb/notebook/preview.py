@@ -27,7 +27,7 @@ from fries_nb.notebook.widgets import words_html
 from fries_nb.report.change_rows import example_parts, shown_value
 from fries_nb.run import Run
 
-PAUSE_S = 0.12
+PAUSE_S = 0.04
 """Seconds without a key after which the workers are asked."""
 ROWS = 20
 """Number of rows at most that come to each operator."""

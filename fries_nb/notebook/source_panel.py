@@ -13,6 +13,7 @@ from typing import Any
 
 import ipywidgets
 
+from fries_nb.dataflow.endpoints import rate_of
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.notebook.form import EntryField
 from fries_nb.notebook.panels import RunMoment
@@ -20,25 +21,22 @@ from fries_nb.notebook.widgets import words_html
 from fries_nb.run import Run
 from fries_nb.telemetry.run_states import SourceState
 
-_NO_RATE = (
-    "It has no rate, and reads as fast as the dataflow takes its rows. A rate slows it down; it cannot be taken back. "
-    "After a pause it goes on at the rate that was measured before."
-)
-_UNKNOWN = "It is paused, and the rate of before is not known here: a rate makes it go on."
+_NO_RATE = "It has no rate, and reads as fast as the dataflow takes its rows."
 _REACH = 1.0  # as an exponent of 10: from a tenth of the present rate to ten times
 
 
 class SourcePanel(ipywidgets.VBox):
     """The lag of a source and, unless the page is for looking only, its controls. Any thread may call its methods.
 
-    Its widgets are ``lag``, ``rate`` (a slider), ``number`` (the same rate, to type in), ``pause``, ``goes_on`` and
-    ``words``, on what is not possible, or has failed.
+    Its widgets are ``lag``, ``rate`` (a slider), ``number`` (the same rate, to type in), ``pause``, ``goes_on``,
+    ``own`` (back to the rate with which the source was declared) and ``words``, on what has failed.
     """
 
     def __init__(self, run: Run, reads_only: bool = False) -> None:
         self._run = run
         self._source = ""
-        self._before: dict[str, float] = {}  # source to its last rate that was not 0
+        self._before: dict[str, float | None] = {}  # source to its last rate that was not 0; ``None`` without one
+        self._around: dict[str, float] = {}  # source to the rate about which the slider is
         self._one_at_a_time, self._follows_in = threading.RLock(), 0
         self._told: tuple[str, float | None, bool] | None = None  # what the slider and the field have
         self._trouble, self._moment = "", RunMoment(run)
@@ -53,13 +51,15 @@ class SourcePanel(ipywidgets.VBox):
         self.number.layout.width = "190px"
         self.pause = ipywidgets.Button(description="Pause", tooltip="Read no more rows until it goes on")
         self.goes_on = ipywidgets.Button(description="Go on")
-        for button in (self.pause, self.goes_on):
-            button.layout.width = "68px"
+        self.own = ipywidgets.Button(description="Own rate")
+        for button in (self.pause, self.goes_on, self.own):
+            button.layout.width = "76px"
         self.rate.observe(lambda change: self._slid(change["new"]), names="value")
         self.number.on_msg(self._heard)
         self.pause.on_click(lambda _: self._set(0.0))
-        self.goes_on.on_click(lambda _: self._set(self._before[self._source]))
-        row = ipywidgets.HBox([self.rate, self.number, self.pause, self.goes_on])
+        self.goes_on.on_click(lambda _: self._set(self._before.get(self._source)))
+        self.own.on_click(lambda _: self._set(None))
+        row = ipywidgets.HBox([self.rate, self.number, self.pause, self.goes_on, self.own])
         row.layout.flex_flow, row.layout.align_items = "row wrap", "center"
         super().__init__([self.lag] if reads_only else [self.lag, row, self.words])
         self.layout.display = "none"
@@ -88,17 +88,20 @@ class SourcePanel(ipywidgets.VBox):
         if lag != self.lag.value:
             self.lag.value = lag
         over, rate = moment.over or state.ended, state.rate
+        declared = rate_of(self._run.graph.operator(state.source).function)
         measured = moment.last.operators.get(state.source)
-        known = rate if rate is not None else float(f"{measured.rate:.3g}") if measured is not None else 0.0
-        if known:
-            self._before[state.source] = known
-        self._follow(rate, known or self._before.get(state.source, 0.0))
-        can = not over and state.source in self._before
-        self.rate.disabled = not can
-        self.pause.disabled, self.goes_on.disabled = over or rate == 0, not can or rate != 0
-        if can:
-            self.goes_on.tooltip = f"At {self._before[state.source]:,g} rows a second"
-        self._say("" if over else _NO_RATE if rate is None else "" if can else _UNKNOWN)
+        if rate != 0:
+            self._before[state.source] = rate
+        around = rate if rate is not None else float(f"{measured.rate:.3g}") if measured is not None else 0.0
+        if around := around or self._around.get(state.source) or declared or 0.0:
+            self._around[state.source] = around
+        self._follow(rate, self._around.get(state.source, 0.0))
+        self.rate.disabled = over or state.source not in self._around
+        self.pause.disabled, self.goes_on.disabled = over or rate == 0, over or rate != 0
+        self.own.disabled = over or rate == declared
+        self.goes_on.tooltip = _in_words(self._before.get(state.source, declared))
+        self.own.tooltip = f"{_in_words(declared)}, as it was declared"
+        self._say(_NO_RATE if rate is None and not over else "")
 
     def _say(self, words: str) -> None:
         shown = words_html(self._trouble or words, failed=bool(self._trouble)) if self._trouble or words else ""
@@ -137,12 +140,12 @@ class SourcePanel(ipywidgets.VBox):
             else:
                 self._set(rate)
 
-    def _set(self, rate: float) -> None:
+    def _set(self, rate: float | None) -> None:
         if self._source:
             given = [self._source, rate]
             threading.Thread(target=self._carry_out, args=given, name="fries-rate", daemon=True).start()
 
-    def _carry_out(self, source: str, rate: float) -> None:
+    def _carry_out(self, source: str, rate: float | None) -> None:
         try:
             self._run.set_rate(source, rate)
         except Exception as error:  # noqa: BLE001 - shown below
@@ -155,6 +158,10 @@ class SourcePanel(ipywidgets.VBox):
         with self._one_at_a_time:
             self._trouble, self._told = words, None if words else self._told
         self.update(self._moment)
+
+
+def _in_words(rate: float | None) -> str:
+    return "As fast as the dataflow takes its rows" if rate is None else f"{rate:,g} rows a second"
 
 
 def ends_around(rate: float) -> tuple[float, float]:

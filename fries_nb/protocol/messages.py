@@ -247,7 +247,7 @@ class Settle(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetRate(msgspec.Struct, frozen=True, tag=True):
-    """To a source worker: the source's rate in tuples per second from now on; 0 pauses it.
+    """To a source worker: the source's rate in tuples per second from now on; 0 pauses it, infinity is no limit.
 
     The worker has the share of its splits.
     """

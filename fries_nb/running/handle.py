@@ -402,12 +402,14 @@ class Run(RunMonitor):
         """
         return self._runner.queue.roll_back(scheduler, "" if change is None else self._id_of(change))
 
-    def set_rate(self, source: str, rate: float) -> None:
-        """Set the rate of a source.
+    def set_rate(self, source: str, rate: float | None) -> None:
+        """Set the rate of a source, until it is set again.
 
         Args:
             source: name of the source.
-            rate: tuples per second over all of its workers; 0 pauses it.
+            rate: tuples per second over all of its workers; 0 pauses it. ``None`` takes back what was set: the source
+                has the rate with which it was declared, or reads as fast as the dataflow takes its rows if it was
+                declared without one.
 
         Raises:
             DataflowError: no such source.
@@ -417,10 +419,12 @@ class Run(RunMonitor):
         sources = [name for name, operator in self.graph.by_name.items() if operator.traits.is_source]
         if source not in sources:
             raise DataflowError(unknown("source", source, sources))
-        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate <= sys.float_info.max:
-            raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
+        is_number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
+        if rate is not None and not (is_number and 0 <= rate <= sys.float_info.max):
+            expected = "a number of tuples a second, 0 or more, or None for the source's own"
+            raise PlanError(f"a rate is {expected}; got {rate!r}")
         self._runner.refuse_if_over("a rate is set while the dataflow runs")
-        self._runner.set_rate(source, float(rate))
+        self._runner.set_rate(source, None if rate is None else float(rate))
 
     def rescale(
         self, hosts: int | None = None, at_once: int | None = None, *, workers: Mapping[str, int] | None = None

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.endpoints import rate_of
 from fries_nb.dataflow.graph import Graph, Operator, ends_of, resized
 from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
@@ -296,15 +298,21 @@ class RegionRunner(QueueShell):
         self.removed = {**self.removed, **{name: one for name, one in self.graph.by_name.items() if name not in graph}}
         self.past |= ends_of(self.graph)
         self.graph, self._regions = graph, regions(graph)
+        for name in set(self.rates).difference(graph):  # one of the same name that is added later has its own rate
+            self.rates.pop(name, None)
         self.rescales.go_on(self._regions)
         self.telemetry.go_on(graph)
         self.remedies.go_on(graph)
 
-    def set_rate(self, source: str, rate: float) -> None:
-        """Set the rate of a source in tuples per second, now or when its region starts."""
+    def set_rate(self, source: str, rate: float | None) -> None:
+        """Set the rate of a source in tuples per second, now or when its region starts; ``None`` for its own."""
         region = next(number for number, region in enumerate(self._regions) if source in region.own)
         with self._lock:
-            self.rates[source] = rate
+            self.rates.pop(source, None)
+            if rate is not None:
+                self.rates[source] = rate
+            elif (rate := rate_of(self.graph.operator(source).function)) is None:
+                rate = inf
             if region < len(self.launched):
                 self.launched[region].driver.post(events.RateRequested(source, rate))
 

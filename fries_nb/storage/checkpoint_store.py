@@ -27,9 +27,10 @@ Each file is written atomically and carries a seal.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -583,7 +584,17 @@ class CheckpointStore:
                 del self._unwritten[name]
 
     def _delete(self, name: str) -> None:
-        self._at.filesystem.delete_file(f"{self._at.root}/{name}")
+        self._forget(self._at.filesystem.delete_file, name)
+
+    def _forget(self, delete: Callable[[str], None], name: str) -> None:
+        """Delete a file or directory of the past, as far as others leave that possible."""
+        try:
+            delete(f"{self._at.root}/{name}")
+        except OSError as error:
+            # The snapshot of a checkpoint that was given up may be written late, by a host that was busy: what it adds
+            # while its directory is deleted goes with the next checkpoint. And two drivers may delete the same.
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
 
     def _forget_records(self) -> None:
         kept = dict(list(self._records.items())[-KEPT:])
@@ -620,7 +631,7 @@ class CheckpointStore:
                 continue
             is_old = not is_parked and int(attempt) == self.incarnation and int(epoch) <= last
             if int(attempt) < self.incarnation or is_old:
-                self._at.filesystem.delete_dir(f"{self._at.root}/{STATES}/{name}")
+                self._forget(self._at.filesystem.delete_dir, f"{STATES}/{name}")
 
 
 def shape_refusal(

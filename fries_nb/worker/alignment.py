@@ -248,10 +248,8 @@ def effect_of(
     old_tuples = instance.old_tuples(action.change)
     if action.steps:
         instance.decide_rows(action.step_of or action.change, action.steps)
-        switched = True
-    else:
-        switched = instance.switch(action.change, action.before)
-    return Done(marker.id, worker, switched=switched, old_tuples=old_tuples)
+        return Done(marker.id, worker, switched=True, old_tuples=old_tuples)
+    return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
 
 
 def _given_up(instance: Instance, action: MoveSplits) -> dict[int, Position | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from controller_setting import FM_ALONE, MC_ALONE, Desk, only, told
 
@@ -111,6 +113,8 @@ def test_a_rate_is_shared_by_the_workers_of_the_source():
     assert desk.hear(RateRequested("payments", 9_000)) == [
         Tell(worker, SetRate(9_000)) for worker in desk.workers("payments")
     ]
+    unlimited = desk.hear(RateRequested("payments", math.inf))
+    assert {tell.control for tell in unlimited if isinstance(tell, Tell)} == {SetRate(math.inf)}
     desk.hear(RateRequested("payments", 0))
     desk.ended("payments")
     assert desk.hear(RateRequested("payments", 1)) == []

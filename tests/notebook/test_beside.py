@@ -112,8 +112,8 @@ MIXED = Verdict(False, (Mixed(9, "u1", ("FM",), ("MC",)), Mixed(9, "u1", ("MC",)
         ("done", 30.0, MIXED, "40 ms FM by fries · 1 of 10 rows mixed"),
         ("done", None, None, "40 ms FM by fries"),
         ("done", None, TraceError("a part is missing"), "40 ms FM by fries · not audited: a part is missing"),
-        ("aborted", 22_700.0, VERDICT, "aborted FM by fries"),
-        ("rolled_back", 22_700.0, VERDICT, "rolled back FM by fries"),
+        ("aborted", 22_700.0, VERDICT, "aborted FM by fries · no model"),
+        ("rolled_back", 22_700.0, VERDICT, "rolled back FM by fries · no model"),
         (None, 22_700.0, VERDICT, "under way FM by fries; by epochs it would take 22.7 s"),
     ],
 )
@@ -128,7 +128,7 @@ def test_the_last_change_is_told_in_a_line(
     change = run.reconfigure({"FM": dict})
     line.update(RunMoment(run))  # type: ignore[arg-type]
     if outcome is not None:
-        run.end(change, outcome, 40.0)
+        run.end(change, outcome, 40.0, "" if outcome == "done" else "no model")
 
     def words() -> str:
         line.update(RunMoment(run))  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from dashboard_clicks import (
     LOADED,
     every_file,
     in_both_themes,
+    is_beside_the_picture,
     replay_by_keyboard,
     sizes_of_the_picture,
     the_whole_run_and_back,
@@ -56,6 +57,7 @@ merchants = numbers.map("FM", Score(), key="value")
 merchants.map("MC", lambda row: row, key="timestamp").sink("out", fn.memory())
 """
 EDITED = DECLARE.replace("lambda row: row", "lambda row: dict(row)")
+BRANCHED = f'{DECLARE}merchants.filter("late", bool).sink("alerts", fn.memory())'
 RUN = "%fries_run fraud"
 SHOW = "# view {}\nrun"
 BUSY = """# busy {0}
@@ -471,7 +473,7 @@ def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext,
 
 def test_the_view_stays_beside_the_notebook(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
     """In a wide JupyterLab: while cells run, after a reload, and where the user has put it; elsewhere in its cell."""
-    written(served, "beside.ipynb", "%fries_reconfigure FM=dict", "# further\nprint(*range(60), sep='\\n')")
+    written(served, "beside.ipynb", "%fries_reconfigure FM=dict", "# further\nprint(*range(60), sep='\\n')", BRANCHED)
     place = served.directory / "beside.ipynb"
     place.write_text(place.read_text().replace(EXTENSION, f"{EXTENSION}\\n%config FriesMagics.beside = True"))
     with shown(program, tmp_path) as here:
@@ -489,6 +491,7 @@ def test_the_view_stays_beside_the_notebook(served: Jupyter, program: BrowserCon
         panel.get_by_role("button", name="Undo").click()
         expect(panel).to_contain_text("changes: 2 done")
         page.screenshot(path=tmp_path / "beside.png")
+        in_a_narrow_panel(page, panel)
         cell.get_by_text("# further").click()  # what is saved is what is in front
         saved(page, served, "beside.ipynb")
         page.reload()
@@ -509,3 +512,20 @@ def test_the_view_stays_beside_the_notebook(served: Jupyter, program: BrowserCon
         expect(panel.locator(".fries-status")).to_contain_text("changes: 2 done")
         expect(cell.locator(".fries-status")).to_have_count(0)
         assert here.errors == []
+
+
+def in_a_narrow_panel(page: Page, panel: Locator) -> None:
+    """A difference moves nothing; with less room the plot is below the picture, and a click shows the drawer."""
+    plot = panel.locator(".fries-latency")
+    assert is_beside_the_picture(plot)
+    run_cell(page, "alerts")
+    expect(panel.locator('.fries-dag g.node[data-operator="alerts"]')).to_have_attribute("data-state", "added")
+    assert is_beside_the_picture(plot)
+    panel.get_by_role("button", name="Dismiss").click()
+    page.set_viewport_size({"width": 1100, "height": 800})
+    panel.locator(".fries-status").evaluate("one => one.scrollIntoView()")
+    assert not is_beside_the_picture(plot)
+    expect(panel.locator(".fries-drawer")).not_to_be_in_viewport()
+    panel.locator('.fries-dag g.node[data-operator="FM"]').click()
+    expect(panel.locator(".fries-drawer").get_by_text("FM map, ")).to_be_in_viewport()
+    page.set_viewport_size({"width": 1280, "height": 800})

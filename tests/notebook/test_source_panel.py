@@ -112,8 +112,25 @@ def test_what_is_refused_is_said(panel: SourcePanel, run: StandIn, text: str, sa
     assert panel.words.value == ""
 
 
-def test_a_source_without_a_rate_says_what_works(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It pauses, and goes on at the rate that was measured."""
+def test_a_rate_that_was_set_is_taken_back(panel: SourcePanel, run: StandIn) -> None:
+    """And a source that was paused before the page was opened goes on at its own rate."""
+    act(panel, run)
+    assert (panel.own.disabled, panel.own.tooltip) == (True, "2,000 rows a second, as it was declared")
+    run.rates["numbers"] = 7.0
+    act(panel, run)
+    panel.own.click()
+    assert act(panel, run) is None
+    assert (panel.own.disabled, panel.number.value, panel.rate.value) == (True, "2000", pytest.approx(2_000))
+    run.rates["numbers"] = 0.0
+    opened = SourcePanel(run)  # type: ignore[arg-type]
+    opened.choose(["numbers"])
+    assert (opened.goes_on.disabled, opened.rate.value) == (False, pytest.approx(2_000))
+    opened.goes_on.click()
+    assert act(opened, run) is None
+
+
+def test_a_source_without_a_rate_says_so(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It pauses, goes on without one, and a rate that slows it down is taken back."""
     started = replace_runs(monkeypatch)
     told(shell, '%%fries_dataflow free\nflow.source("numbers", fn.rate(None)).sink("out", fn.memory())')
     told(shell, "%fries_run free")
@@ -125,9 +142,14 @@ def test_a_source_without_a_rate_says_what_works(shell: InteractiveShell, monkey
         run.hear("numbers", 3_000 * second, 1.0, float(second))
     act(panel, run)
     panel.pause.click()
-    assert act(panel, run) == 0.0
+    assert (act(panel, run), panel.goes_on.tooltip) == (0.0, "As fast as the dataflow takes its rows")
     panel.goes_on.click()
-    assert act(panel, run) == pytest.approx(3_000, rel=0.6)
+    assert act(panel, run) is None
+    assert panel.rate.value == pytest.approx(3_000, rel=0.6)
+    panel.rate.value = 400.0
+    assert act(panel, run) == 400.0
+    panel.own.click()
+    assert act(panel, run) is None
 
 
 def test_a_view_has_the_panel_and_a_page_for_looking_only_no_controls(run: StandIn) -> None:

@@ -164,13 +164,16 @@ def test_rows_of_each_source_are_known_by_it_whatever_sources_come_and_go(
 
     kept_at = {"checkpoint": tmp_path, "commit_interval_s": 0.3}
     run = kept(made("S").run(spark, hosts=2, workers=2, audit=True, **kept_at))
-    for sources in (("S",), ("T", "S"), ("S",), ("R", "S"), ("R",), ("Q", "R")):
+    for sources in (("S",), ("T", "S"), ("S",), ("R", "S"), ("R",), ("Q", "R"), ("Q", "R", "S")):
         if run.diff(made(*sources)):
             applied(run, made(*sources))
         seen(run, *sources)
+        if sources == ("R", "S"):
+            run.set_rate("S", 0)  # which is forgotten when it is removed
     os.kill(run.host_processes[1], signal.SIGKILL)
     until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
-    seen(run, "Q", "R")
+    seen(run, "Q", "R", "S")
+    assert {one.rate for one in run.explain().sources} == {300.0}
     [[source, split, number]] = run.rows("out", n=1)["_source"]
     assert set(run.rows(source=(source, split, number))["_operator"]) <= {source, f"{source}K", "U", "C", "out"}
     run.stop(timeout=PATIENCE_S)

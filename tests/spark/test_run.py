@@ -17,7 +17,7 @@ from run_setting import until, wait_for_more
 
 import fries_nb as fn
 from fries_nb.controller.states import ChangeProgress, ChangeState
-from fries_nb.errors import FriesError, RunError
+from fries_nb.errors import FriesError, PlanError, RunError
 from fries_nb.planning.prediction import Prediction
 from fries_nb.protocol.partitioning import cohorts_of
 from fries_nb.run import Run
@@ -64,6 +64,24 @@ def test_the_changed_run_equals_a_plain_reference_that_switches_at_the_same_tupl
         for column in ("p_c", "p_m5", "p", *(["p_m10"] if row["TRANSACTION_ID"] in new else [])):
             assert got[row["TRANSACTION_ID"]][column] == pytest.approx(row[column]), (column, row)
     assert run.audit().serializable
+
+
+def test_a_rate_that_was_set_is_taken_back(started: Callable[..., Run]) -> None:
+    """A source reads at its own rate again, or as fast as the dataflow takes its rows if it has none."""
+    flow, numbers = counting()
+    free = flow.source("free", fn.rate(None, count=20_000_000))
+    for stream in (numbers, free):
+        stream.sink(f"{stream.name}_out", fn.memory())
+    run = started(flow)
+    until(lambda: min(processed(run, name) for name in flow.graph().sources) > 0, run)
+    for rate, known in ((0, [0.0, 0.0]), (None, [2_000.0, None])):
+        for source in flow.graph().sources:
+            run.set_rate(source, rate)
+        assert [state.rate for state in run.explain().sources] == known
+        before = {name: processed(run, name) for name in flow.graph().sources}
+    until(lambda: all(processed(run, name) > count + 3_000 for name, count in before.items()), run)
+    with pytest.raises(PlanError, match=r"or None for the source's own; got 'fast'"):
+        run.set_rate("free", "fast")  # type: ignore[arg-type]
 
 
 def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 from place_setting import decided, graph, kept, silence, snapshot, store
 from pyarrow import fs
+from stopping_files import watch
 
 from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
@@ -96,6 +98,30 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
         "000004-0001.json", "000006-0001.json"
     ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "c" / "states").iterdir()) == ["4-1", "6-1", "7-1"]
+
+
+def test_a_host_that_still_writes_an_old_snapshot_spoils_no_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a checkpoint given up for a change: what it adds goes with the next ones. Another failure is told."""
+    begun: list[str] = []
+
+    def meanwhile(operation: str) -> None:
+        if operation == "rmdir" and not begun:
+            begun.append(write_snapshots(store(place), "1", 1, [snapshot(index=1)])[0])
+        elif operation == "rmdir" and len(begun) == 2:
+            raise PermissionError(errno.EACCES, "not yours")
+
+    watch(monkeypatch, meanwhile)
+    place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
+    write_snapshots(store(place), "1", 1, [snapshot()])
+    left = tmp_path / "c" / "states" / "1-1"
+    kept(place, 2)
+    kept(place, 3)
+    assert not left.exists()
+    begun.append("and no more")
+    with pytest.raises(CheckpointError, match=r"old checkpoints at .* cannot be deleted: .*not yours"):
+        kept(place, 4)
 
 
 def test_a_draft_that_a_kill_left_behind_counts_for_nothing(tmp_path: Path) -> None:

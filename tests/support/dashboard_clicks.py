@@ -81,6 +81,20 @@ def the_whole_run_and_back(page: Page, view: Locator) -> None:
     sees("start > 3_300 && end > 3_599")
 
 
+BOTH = 444
+"""Width of a view from which on the plot has room beside the picture."""
+
+
+def is_beside_the_picture(plot: Locator) -> bool:
+    """Whether it is, and not below it; it is never above."""
+    above, box = plot.page.locator(".fries-dag").first.bounding_box(), plot.bounding_box()
+    assert above
+    assert box
+    is_beside = box["y"] < above["y"] + above["height"] / 2
+    assert box["x"] >= above["x"] + above["width"] - 1 if is_beside else box["y"] >= above["y"] + above["height"]
+    return is_beside
+
+
 def sizes_of_the_picture(page: Page, view: Locator) -> None:
     """It is as large as asked for, and fits what it has at first and at last."""
     picture = view.locator(".fries-dag svg")

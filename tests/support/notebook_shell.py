@@ -181,19 +181,21 @@ class StandIn:
         self.gone_round: tuple[LoopState, ...] = ()
         self.judged_as: Verdict | TraceError | None = None
 
-    def end(self, change: Change, outcome: str, delay_ms: float) -> None:
+    def end(self, change: Change, outcome: str, delay_ms: float, error: str = "") -> None:
         """End a change that is under way."""
-        change.resolve(Outcome(change.id, change.plan.scheduler, outcome, delay_ms=delay_ms - 1.0))
+        change.resolve(Outcome(change.id, change.plan.scheduler, outcome, delay_ms=delay_ms - 1.0, error=error))
 
     def explain(self) -> Explanation:
         """By what was reported."""
         return Explanation(source_states(self.graph, self.reported.reports, False, self.rates))
 
-    def set_rate(self, source: str, rate: float) -> None:
+    def set_rate(self, source: str, rate: float | None) -> None:
         """Refuses what a run refuses."""
-        if rate < 0:
+        if rate is not None and rate < 0:
             raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
-        self.rates[source] = rate
+        self.rates.pop(source, None)
+        if rate is not None:
+            self.rates[source] = rate
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""

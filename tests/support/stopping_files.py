@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +47,9 @@ class Watched(fs.FileSystemHandler):
 
     def delete_dir(self, path: str) -> None:
         self._seen("delete_dir")
-        self._files.delete_dir(path)
+        self._files.delete_dir_contents(path)
+        self._seen("rmdir")  # a file system deletes a directory in steps, between which others go on
+        os.rmdir(path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         self._seen("delete_dir_contents")

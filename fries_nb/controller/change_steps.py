@@ -205,6 +205,8 @@ class Changes(KnownChanges):
 
     def _begin_next(self, now_ns: int) -> list[Instruction] | None:
         """Begin the first change of the queue, or what has to precede it."""
+        if not self._queue and self.cuts.open and not self.cuts.canary and self.awaits_quiet():
+            return self._end_cuts(now_ns)
         if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
             return None
         if not self.reshaping.is_idle:

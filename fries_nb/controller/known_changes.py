@@ -38,7 +38,7 @@ change of one of their operators is deferred.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -249,6 +249,7 @@ class KnownChanges(Coordinator):
         self._reports = reports
         self._awaited_epoch: int | None = None
         self._is_early = True  # until the first hosts have joined, or are lost
+        self.awaits_quiet: Callable[[], bool] = lambda: False  # whether a rescale waits until no change is under way
 
     def take(self, event: Taken, now_ns: int) -> list[Instruction]:
         """Process a request, the end of a write to the journal, or a worker's answer."""

@@ -73,8 +73,7 @@ class Lifecycle:
         splits: Mapping[str, Sequence[int]] = NO_SPLITS,
     ) -> None:
         """Create the parts of a run that awaits its hosts; the arguments are those of ``Controller``."""
-        self.state = RunState.JOINING
-        self.reports: dict[WorkerId, Report] = {}
+        self.state, self.reports = RunState.JOINING, dict[WorkerId, Report]()
         self.recovery = Recovery(incarnation, restored, checkpoints, optional)
         self.membership = Membership(hosts, incarnation)
         workers = self.workers = Workers(graph)
@@ -93,6 +92,7 @@ class Lifecycle:
         self.reshaping = Reshaping(workers, self.membership, lane, rewiring, self.joining, self.recovery, know)
         self.joining.is_held = lambda: not self.reshaping.is_idle
         self.changes = Changes(workers, lane, *kept, self.paused, self.guards, self.reshaping, self.reports)
+        self.changes.awaits_quiet = lambda: rewiring.is_awaited or any(each.under_way for each in moves)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.reshaping.without_input = lambda: self.loops.without_input
         self.coordinators = self._in_order()

@@ -78,6 +78,15 @@ def test_others_wait_until_one_version_is_left(cluster: Cluster) -> None:
     assert cluster.outcomes[other].outcome == "done"
 
 
+def test_a_rescale_does_not_wait_for_a_commit(cluster: Cluster) -> None:
+    """Of a run that has none before its end, a marker closes the cuts."""
+    change = cluster.changes.queue.request({"A": fn.Update(stamped(1))}, "cut")
+    assert ended(cluster, change) == "done"
+    assert cluster.controller._life.changes.cuts.open == (change.id,)
+    cluster.controller._life.changes.awaits_quiet = lambda: True
+    cluster.until(lambda: not cluster.controller._life.changes.cuts.open)
+
+
 @pytest.mark.parametrize(
     ("share", "words"),
     [

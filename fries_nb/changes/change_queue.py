@@ -42,6 +42,7 @@ from fries_nb.changes.queue_entries import (
     QueueShell,
     Request,
     RequestRegistry,
+    against_cut,
     checked_step,
     guarded_regions,
     has_finished,
@@ -158,7 +159,7 @@ class ChangeQueue:
         self, targets: Iterable[str], scheduler: str, pruning: bool, measured: Mapping[str, OperatorMetrics] | None
     ) -> Plan:
         """Plan a change without requesting it."""
-        plans = self._planned(targets, scheduler, pruning)
+        plans = self._planned(targets, scheduler, pruning, against_cut(self._shell.identifies, {}, None))
         whole = together(plans)
         if measured is None:
             return whole
@@ -192,13 +193,13 @@ class ChangeQueue:
             if not (mends := self._mends(updates)):  # without its fix a paused operator would keep the shape waiting
                 self._refuse_beside_shape()
             origin.check()
-            plans = self._planned(updates, scheduler, pruning)
             joins = self._known.joinable if merge and not mends else []  # a merged request cannot be a fix
-            whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             after = {name: update for join in joins for name, update in join.updates.items()} | dict(updates)
-            if scheduler == "cut":
-                self._refuse_by_row(whole, after, limit, share, mends)
+            against = against_cut(self._shell.identifies, after, limit)
+            whole = self._planned(after, scheduler, pruning, against)
+            self._refuse_by_row(whole, against, share, mends)
+            plans = self._planned(updates, together(whole).scheduler, pruning) if joins else whole
             guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit, share)
             change = self._new(plans, updates, began_s, requested_s, words, origin)
             request = Request(
@@ -211,11 +212,9 @@ class ChangeQueue:
             self._enter(request.joined_to(joins))
         return change
 
-    def _refuse_by_row(
-        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None, share: float, mends: bool
-    ) -> None:
+    def _refuse_by_row(self, plans: Mapping[int, Plan], against: str, share: float, mends: bool) -> None:
         """Raise a PlanError if a change cannot be decided row by row, or is a canary that cannot begin."""
-        refuse_by_row(plans, self._regions, updates, limit, self._shell.identifies)
+        refuse_by_row(plans, self._regions, against)
         requests = self._known.requests
         if share == 1:
             return
@@ -259,9 +258,15 @@ class ChangeQueue:
                     continue
                 self._refuse_beside_shape()
                 origin.check()
-                plans = self._planned(updates, scheduler, True) if shape is None else self._reshaped(shape, updates)
+                against = against_cut(self._shell.identifies, updates, None)
                 is_canary = is_open_canary(last, self._known.requests)
-                plans = last.plans if is_canary else plans
+                if is_canary:
+                    plans = last.plans
+                elif shape is None:
+                    plans = self._planned(updates, scheduler, True, against)
+                    refuse_by_row(plans, self._regions, against)
+                else:
+                    plans = self._reshaped(shape, updates)
                 back = self._new(plans, updates, began_s, requested_s, "", origin, last.id, shape)
                 if is_canary:
                     request = Request(back.id, updates, payloads, plans, (back.id,), last, ground, rehearse=False)
@@ -485,9 +490,9 @@ class ChangeQueue:
 
     # ---- planning
 
-    def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool) -> dict[int, Plan]:
+    def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool, against_cut: str = "") -> dict[int, Plan]:
         """The plan of each region that has some of the targets; raises a PlanError if one of these has finished."""
-        return planned(self._regions, dict(sorted(self._shares(targets).items())), scheduler, pruning)
+        return planned(self._regions, dict(sorted(self._shares(targets).items())), scheduler, pruning, against_cut)
 
     def _shares(self, targets: Iterable[str]) -> dict[int, list[str]]:
         """The targets in each region; unknown names are passed to the first region."""

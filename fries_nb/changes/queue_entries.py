@@ -36,13 +36,12 @@ from fries_nb.controller.states import ChangeProgress
 from fries_nb.controller.transactions import guard_of, names
 from fries_nb.dataflow.arguments import Limit, shown_limit
 from fries_nb.dataflow.graph import Graph, resized
-from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
-from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
+from fries_nb.planning.schedulers import Plan, Stage, StageAction, refused_by_row, schedule
 from fries_nb.protocol.messages import EXAMPLES, WorkerId
 from fries_nb.protocol.trace import Record
 from fries_nb.telemetry.metrics import OperatorMetrics
@@ -494,37 +493,39 @@ def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
 
 
 def planned(
-    regions: tuple[Region, ...], shares: Mapping[int, Iterable[str]], scheduler: str, pruning: bool
+    regions: tuple[Region, ...],
+    shares: Mapping[int, Iterable[str]],
+    scheduler: str,
+    pruning: bool,
+    against_cut: str = "",
 ) -> dict[int, Plan]:
-    """The plan of each region for its share of the targets."""
-    return {
-        number: schedule(scheduler, regions[number].graph, targets, pruning)
+    """The plan of each region for its share of the targets; see ``schedule``."""
+    plans = {
+        number: schedule(scheduler, regions[number].graph, targets, pruning, against_cut)
         for number, targets in (shares or {0: ()}).items()
     }
+    if len({plan.scheduler for plan in plans.values()}) == 1:
+        return plans
+    return planned(regions, shares, scheduler, pruning, "it could not be taken in all regions of the dataflow")
 
 
-def refuse_by_row(
-    plans: Mapping[int, Plan], regions: Sequence[Region], updates: Mapping[str, Update], limit: Limit | None,
-    identifies: bool,
-) -> None:  # fmt: skip
-    """Raise a PlanError if a change cannot be decided row by row."""
+def against_cut(identifies: bool, updates: Mapping[str, Update], limit: Limit | None) -> str:
+    """Why a change cannot be decided row by row, whatever the dataflow; empty if it can."""
     if not identifies:
-        words = "the rows of this run carry none; expected flow.run(identities=True), or scheduler='fries'"
-        raise PlanError(f"the cut decides by the identity of a row, and {words}")
+        return "the rows of this run carry no identities (flow.run(identities=True))"
     if limit is not None:
-        raise PlanError("a change by the cut has no guard of its own; expected guard=None, or scheduler='fries'")
+        return "by the cut a change has no guard of its own"
     if transformed := sorted(name for name, update in updates.items() if update.state is not None):
-        words = "old and new rows use a state in turns, so it keeps its form; expected scheduler='fries'"
-        raise PlanError(f"by the cut the state of {names(transformed)} cannot be transformed: {words}")
+        words = "cannot be transformed, since old and new rows use a state in turns"
+        return f"by the cut the state of {names(transformed)} {words}"
+    return ""
+
+
+def refuse_by_row(plans: Mapping[int, Plan], regions: Sequence[Region], against: str) -> None:
+    """Raise a PlanError if a change by the cut cannot be decided row by row."""
     for number, plan in plans.items():
-        graph = regions[number].graph
-        above = plan.targets.union(*(nx.ancestors(graph.digraph, name) for name in plan.targets))
-        if timed := [name for name in above if is_timed(graph.operator(name))]:
-            words = "rows that time brings out belong to no row of a source, by which the cut decides"
-            raise PlanError(f"{names(timed)}: {words}; expected scheduler='fries'")
-        if plan.covering.loops:
-            words = "not inside a loop yet; expected scheduler='fries'"
-            raise PlanError(f"the cut was asked for {names(plan.covering.loops)}: {words}")
+        if plan.scheduler == "cut" and (why := against or refused_by_row(regions[number].graph, plan.covering)):
+            raise PlanError(f"the cut decides by the identity of a row, and {why}; expected scheduler='fries'")
 
 
 CANARY_GUARD = "until it is promoted or rolled back, by going back to the last checkpoint"
@@ -580,7 +581,8 @@ def together(plans: Mapping[int, Plan]) -> Plan:
         all(plan.covering.naive_safe for plan in whole),
         max(plan.covering.longest_path for plan in whole),
     )
-    return Plan(first.scheduler, targets, tuple(stage for plan in whole for stage in plan.stages), covering)
+    stages = tuple(stage for plan in whole for stage in plan.stages)
+    return Plan(first.scheduler, targets, stages, covering, reason=first.reason)
 
 
 def predicted(

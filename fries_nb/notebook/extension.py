@@ -41,7 +41,7 @@ from fries_nb.notebook.static_pictures import ONE_OF_TWO
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.summaries import changeable, quoted
 from fries_nb.notebook.waits import Notes, shown_call
-from fries_nb.planning.schedulers import SCHEDULERS
+from fries_nb.planning.schedulers import CHOICES
 from fries_nb.report.dag import dag_png
 from fries_nb.report.runs import run_svg
 from fries_nb.run import Run
@@ -78,7 +78,7 @@ def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[Completi
 def _offered(magic: Any, before: Sequence[str], known: Registry) -> list[str]:
     """The possible continuations of a magic's line."""
     if before and before[-1] == "--scheduler":
-        return list(SCHEDULERS)
+        return list(CHOICES)
     if before and before[-1] == "--on-violation":
         return list(OnViolation)
     if before and before[-1] == "--lighter":

@@ -45,7 +45,7 @@ from fries_nb.notebook.preview import Preview, PreviewShown
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable
 from fries_nb.notebook.widgets import answer_in_subshell, words_html
-from fries_nb.planning.schedulers import SCHEDULERS, Plan
+from fries_nb.planning.schedulers import CHOICES, Plan
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
 
@@ -316,7 +316,7 @@ class ChangeForm(ipywidgets.VBox):
         self.functions: dict[str, Field] = {}
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
-        self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
+        self.scheduler = EntryField("Scheduler", options=tuple(CHOICES))
         self.scheduler.layout.width = "160px"
         self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD, kind="number")
         self.guard.layout.width = "130px"

@@ -62,7 +62,7 @@ from fries_nb.notebook.remedy_panels import RescaleView, outcome_line, progress_
 from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, has_user, wait_for_start
-from fries_nb.planning.schedulers import SCHEDULERS
+from fries_nb.planning.schedulers import CHOICES
 from fries_nb.planning.shape import PlannedDifference
 from fries_nb.report.markup import part
 from fries_nb.report.plan_section import difference_parts, difference_svg
@@ -83,7 +83,7 @@ class FriesMagics(RunMagics):
 
     hosts = Int(2, help="Spark tasks that share the workers: --hosts of %fries_run.").tag(config=True)
     workers = Int(2, help="Workers of an operator declared without a number: --workers.").tag(config=True)
-    scheduler = Unicode("fries", help=f"{', '.join(SCHEDULERS)}: --scheduler of changes, plans.").tag(config=True)
+    scheduler = Unicode("fries", help=f"{', '.join(CHOICES)}: --scheduler of changes, plans.").tag(config=True)
     lines = Int(20, help="Lines of what operators print, shown below %fries_run; 0 for none.").tag(config=True)
     refresh = Float(0.2, help="Seconds between two updates of a live view, and of these lines.").tag(config=True)
 
@@ -115,9 +115,9 @@ class FriesMagics(RunMagics):
 
     @validate("scheduler")
     def _valid_scheduler(self, proposal: Any) -> Any:
-        if proposal["value"] in SCHEDULERS:
+        if proposal["value"] in CHOICES:
             return proposal["value"]
-        raise TraitError(unknown("scheduler", proposal["value"], SCHEDULERS))
+        raise TraitError(unknown("scheduler", proposal["value"], CHOICES))
 
     @cell_magic
     @magic_arguments()

@@ -40,7 +40,7 @@ from traitlets import HasTraits
 
 from fries_nb.errors import DataflowError, FriesError, PlanError, close_match, exception_text
 from fries_nb.notebook.summaries import quoted
-from fries_nb.planning.schedulers import SCHEDULERS
+from fries_nb.planning.schedulers import CHOICES
 
 OF = argument(
     "--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out"
@@ -48,7 +48,7 @@ OF = argument(
 OF_EITHER = argument(
     "--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out"
 )
-SCHEDULER = argument("--scheduler", help=f"{', '.join(SCHEDULERS)} (fries)")
+SCHEDULER = argument("--scheduler", help=f"{', '.join(CHOICES)} (fries)")
 NO_PRUNING = argument(
     "--no-pruning", action="store_true", help="synchronise one-to-many operators that need not be as well"
 )

@@ -48,7 +48,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
+import networkx as nx
+
 from fries_nb.dataflow.graph import Edge, Graph
+from fries_nb.dataflow.operators import is_timed
 from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.covering import Covering, cover
 from fries_nb.planning.prediction import Prediction
@@ -103,6 +106,7 @@ class Plan:
 
     ``covering`` is the synchronisation that the change needs, whether or not the scheduler provides it. ``prediction``
     is the predicted delay if the plan was made for a run with flowing data; it does not influence the stages.
+    ``reason`` is why ``auto`` has taken this scheduler, in a sentence; empty if it was named.
     """
 
     scheduler: str
@@ -110,6 +114,7 @@ class Plan:
     stages: Stages
     covering: Covering
     prediction: Prediction | None = field(default=None, compare=False)
+    reason: str = field(default="", compare=False)
 
     @property
     def scope(self) -> frozenset[str]:
@@ -186,16 +191,65 @@ SCHEDULERS: dict[str, Callable[[Graph, Covering], Stages]] = {
 }
 
 
-def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
+AUTO = "auto"
+CHOICES = (*SCHEDULERS, AUTO)
+"""What is accepted where a scheduler is named."""
+
+
+def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = True, against_cut: str = "") -> Plan:
     """The plan of a change.
+
+    Args:
+        name: one of ``CHOICES``.
+        graph: the dataflow.
+        targets: the operators to change.
+        pruning: whether one-to-many operators that need no synchronisation are left out.
+        against_cut: why ``auto`` is not to take the cut, whatever the dataflow; empty for no such reason.
 
     Returns:
         The plan, without a prediction.
     """
-    if not isinstance(name, str) or name not in SCHEDULERS:
-        raise PlanError(unknown("scheduler", str(name), SCHEDULERS))
-    covering = cover(graph, targets, pruning)
-    return Plan(name, covering.targets, SCHEDULERS[name](graph, covering), covering)
+    if not isinstance(name, str) or name not in CHOICES:
+        raise PlanError(unknown("scheduler", str(name), CHOICES))
+    covering, reason = cover(graph, targets, pruning), ""
+    if name == AUTO:
+        name, reason = _automatic(graph, covering, against_cut)
+    return Plan(name, covering.targets, SCHEDULERS[name](graph, covering), covering, reason=reason)
+
+
+def _automatic(graph: Graph, covering: Covering, against_cut: str) -> tuple[str, str]:
+    """The scheduler that ``auto`` takes, and why.
+
+    The cut where Fries would begin above the targets, at an operator that makes several rows of one, whose queues and
+    those below it its markers wait in; elsewhere Fries is as fast, and rows are not looked at one by one.
+
+    >>> from fries_nb.dataflow.graph import Emits, Operator
+    >>> many = Operator("U", emits=Emits.ONE_TO_MANY)
+    >>> graph = Graph("many", (Operator("S"), many, Operator("A")), (Edge("S", "U"), Edge("U", "A")))
+    >>> schedule("auto", graph, ["A"]).reason
+    'auto takes cut: the markers of fries would begin at U, which makes several rows of one'
+    >>> schedule("auto", graph, ["U", "A"]).reason
+    'auto takes fries: its markers begin at the operators that change'
+    >>> schedule("auto", graph, ["A"], against_cut="the rows carry no identities").reason
+    'auto takes fries, though its markers begin at U, since the cut cannot be taken: the rows carry no identities'
+    """
+    above = sorted(name for part in covering.components for name in part.heads - part.targets)
+    if not above:
+        return "fries", "auto takes fries: its markers begin at the operators that change"
+    shown = ", ".join(above[:_NAMED])
+    if refused := against_cut or refused_by_row(graph, covering):
+        though = f"though its markers begin at {shown}, since the cut cannot be taken"
+        return "fries", f"auto takes fries, {though}: {refused}"
+    many = "which makes" if len(above) == 1 else "which make"
+    return "cut", f"auto takes cut: the markers of fries would begin at {shown}, {many} several rows of one"
+
+
+def refused_by_row(graph: Graph, covering: Covering) -> str:
+    """Why a change of these targets cannot be decided row by row; empty if it can."""
+    above = covering.targets.union(*(nx.ancestors(graph.digraph, name) for name in covering.targets))
+    if timed := sorted(name for name in above if is_timed(graph.operator(name))):
+        return f"rows that time brings out at {', '.join(timed[:_NAMED])} belong to no row of a source"
+    return f"not inside loop {covering.loops[0]} yet" if covering.loops else ""
 
 
 def _from_sources(graph: Graph) -> tuple[Send, ...]:
@@ -210,7 +264,7 @@ def _alone(operators: Iterable[str]) -> tuple[Send, ...]:
 
 
 def foretold(plan: Plan) -> list[str]:
-    """A line on the predicted delay and its parts; empty if the plan was not made for a run.
+    """Why ``auto`` has taken the scheduler, and a line on the predicted delay if the plan was made for a run.
 
     >>> from dataclasses import replace
     >>> from fries_nb.dataflow.graph import Edge, Operator
@@ -221,6 +275,10 @@ def foretold(plan: Plan) -> list[str]:
     >>> foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0, 158.0)))
     ['predicted delay 170 ms: prepare 158 ms, as in changes before, then commit 12 ms (epoch: 8.4 s)']
     """
+    return [*filter(None, [plan.reason]), *_foretold(plan)]
+
+
+def _foretold(plan: Plan) -> list[str]:
     known = plan.prediction
     if known is None:
         return []

@@ -117,7 +117,11 @@ class Run(RunMonitor):
         Args:
             change: operator to its new function (for a join a table), or to an ``fn.Update`` that also transforms its
                 state.
-            scheduler: ``fries``, ``epoch``, ``naive``, ``multiversion``, ``minibatch`` or ``restart``.
+            scheduler: ``fries``, ``epoch``, ``naive``, ``multiversion``, ``cut``, ``minibatch`` or ``restart``; or
+                ``auto``: ``cut`` if the markers of ``fries`` would begin above the operators that change, and it can be
+                taken, otherwise ``fries``; ``change.plan`` says which, and why. ``cut`` needs a run with
+                ``identities=True`` or ``audit=True``, and is refused with a guard, with a transformation of state, in a
+                loop, and below a timed operator.
             pruning: whether one-to-many operators that need no synchronisation are left out.
             merge: merge it with the changes that wait and have not begun (back to the last rollback) into one change by
                 this scheduler. If two change the same operator, the later update applies. All have the same outcome.
@@ -145,8 +149,8 @@ class Run(RunMonitor):
             The handle of the change.
 
         Raises:
-            PlanError: unknown operator or scheduler, an invalid guard, an empty change, or a change of a source, a sink
-                or an operator that has finished.
+            PlanError: unknown operator or scheduler, an invalid guard, an empty change, a change of a source, a sink
+                or an operator that has finished, or one that cannot be made by the cut.
             DataflowError: a function that cannot run there or cannot be pickled.
             RunError: the run has ended.
         """

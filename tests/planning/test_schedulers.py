@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from planning_graphs import FIGURE_7, W3, W5
+from planning_graphs import FIGURE_7, W3, W4, W5
 
 from fries_nb.errors import PlanError
 from fries_nb.planning import cover
-from fries_nb.planning.schedulers import SCHEDULERS, Plan, StageAction, schedule
+from fries_nb.planning.schedulers import SCHEDULERS, Plan, StageAction, foretold, schedule
 
 W5_ALL = {"Src", "RE", "FD3", "S1", "F3", "F4", "FD4", "SJ", "E1", "Sink"}
 
@@ -95,6 +95,26 @@ def test_where_naive_is_safe_fries_sends_the_same():
 def test_pruning_can_be_switched_off():
     """Fries then starts at the Replicate."""
     assert {operator for operator, _ in sends(schedule("fries", W5, ["E1"], pruning=False))} == {"RE"}
+
+
+@pytest.mark.parametrize(
+    ("graph", "change", "against", "taken", "why"),
+    [
+        (W4, ["FD1"], "", "cut", "the markers of fries would begin at U2, which makes several rows"),
+        (W4, ["F2"], "", "cut", "at U2"),
+        (W4, ["F1", "U2"], "", "fries", "begin at the operators that change"),
+        (W4, ["FD1"], "rows have none", "fries", "begin at U2, since the cut cannot be taken: rows have none"),
+        (W5, ["E1"], "", "fries", "begin at the operators that change"),  # RE is pruned
+        (W3, ["J5", "J8"], "", "fries", "begin at the operators that change"),
+    ],
+)
+def test_auto_takes_the_cut_where_fries_would_begin_above_the_targets(graph, change, against, taken, why):
+    """The plan is that of the scheduler that is taken, and says why."""
+    plan = schedule("auto", graph, change, against_cut=against)
+    assert plan == schedule(taken, graph, change)
+    assert plan.reason.startswith(f"auto takes {taken}")
+    assert why in plan.reason
+    assert plan.reason in foretold(plan)
 
 
 def test_an_unknown_scheduler_is_refused():

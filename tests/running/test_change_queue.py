@@ -373,3 +373,31 @@ def test_what_is_requested_on_the_condition_that_nothing_has_changed_is_refused_
     with pytest.raises(PlanError, match="change u2 of A"):
         desk.queue.request({"A": Update(function("y"))}, origin=never)
     assert [change.id for change in desk.queue.changes] == ["u1", "u2"]
+
+
+@pytest.mark.parametrize(
+    ("identities", "guard", "state", "why"),
+    [
+        (False, None, None, "the rows of this run carry no identities"),
+        (True, 5.0, None, "has no guard of its own"),
+        (True, None, dict, "the state of A cannot be transformed"),
+    ],
+)
+def test_the_cut_is_refused_where_rows_cannot_decide(identities, guard, state, why):
+    """By name; a change that is merged with one of these too."""
+    desk = Desk()
+    desk.identifies = identities
+    with pytest.raises(PlanError, match=f"{why}.*expected scheduler='fries'"):
+        desk.queue.request({"A": Update(function("x"), state=state)}, "cut", limit=guard)
+    assert desk.queue.plan(["A"], "auto", True, None).scheduler == "fries"
+
+
+def test_a_rollback_by_the_cut_needs_identities_too() -> None:
+    """Refused by name, and the change stays in effect."""
+    desk = Desk()
+    change, _ = desk.ask(A=function("x"))
+    desk.end(0, change.id)
+    with pytest.raises(PlanError, match="carry no identities"):
+        desk.queue.roll_back("cut")
+    desk.identifies = True
+    assert desk.queue.roll_back("cut").plan.scheduler == "cut"

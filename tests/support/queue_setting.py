@@ -40,7 +40,7 @@ class Desk(QueueShell):
     In the place of what runs it: notes what is carried out, as ``region:id``.
     """
 
-    chaining, recovers = True, False
+    chaining, recovers, identifies = True, False, False
 
     def __init__(self, flowing: bool = True) -> None:
         kinds = {"S": Kind.SOURCE, "Out": Kind.SINK, "G": Kind.AGGREGATE}

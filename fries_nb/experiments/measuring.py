@@ -19,11 +19,13 @@ table7: Channels (scale 1; flow: W2)
 workers  all  paper all
       4   68         68
 
-Alternating changes with Fries and with Epoch in one run: delays of the same change under the same load.
+Alternating changes with Fries and with Epoch in one run: delays of the same change under the same load. With
+identities also by the cut, and of all three when the first new row and the last old one were begun.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -33,6 +35,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 import fries_nb as fn
 from fries_nb.controller.events import Outcome
@@ -173,9 +178,11 @@ def running(
         run.wait()
 
 
-def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> Outcome:
+def changed(
+    run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True, rehearse: bool = True
+) -> Outcome:  # fmt: skip
     """Make a change and wait for its end."""
-    result = run.reconfigure(change, scheduler=scheduler, pruning=pruning).result(PATIENCE_S)
+    result = run.reconfigure(change, scheduler=scheduler, pruning=pruning, rehearse=rehearse).result(PATIENCE_S)
     if result.outcome != "done":
         raise RunError(f"a change of {', '.join(change)} by {scheduler} was {result.outcome}: {result.error}")
     return result
@@ -304,3 +311,95 @@ def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) ->
         median(change.old_tuples for change in fries),
         median(change.old_tuples for change in epoch),
     )
+
+
+class NotedFunction:
+    """A function that notes when it begins each row, on this machine's clock, in a file of all workers.
+
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     function = NotedFunction(abs, f"{place}/times")
+    ...     function.open()
+    ...     function.process(-1), len(_times(function.file))
+    (1, 1)
+    """
+
+    def __init__(self, function: Any, file: str) -> None:
+        self.function = function
+        self.file = file
+
+    def open(self) -> None:
+        """Open the file."""
+        self._times = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(self) -> None:
+        """Append the time."""
+        os.write(self._times, np.float64(time.monotonic()).tobytes())
+
+    def process(self, row: Any) -> Any:
+        """As the function does."""
+        self.note()
+        return self.function(row)
+
+
+class NotedModel(NotedFunction):
+    """The same of a model with a state for each key."""
+
+    def open(self) -> None:
+        """Open the file and the model."""
+        super().open()
+        self.function.open()
+
+    def initial_state(self) -> Any:
+        """That of the model."""
+        return self.function.initial_state()
+
+    def process(self, row: Any, state: Any) -> Any:  # type: ignore[override]
+        """As the model does."""
+        self.note()
+        return self.function.process(row, state)
+
+
+@dataclass(frozen=True)
+class VersionTimes:
+    """A change by a scheduler: its outcome, and when rows were begun, in milliseconds from its request.
+
+    Attributes:
+        outcome: of the change.
+        first_new_ms: when the first row was begun by a new function.
+        last_old_ms: when the last one was begun by an old function.
+    """
+
+    outcome: Outcome
+    first_new_ms: float
+    last_old_ms: float
+
+
+def version_times(
+    run: Run, change: Change, schedulers: Sequence[str], ready: Callable[[], None]
+) -> dict[str, VersionTimes]:
+    """Make a change by one scheduler after another, each when it is ready and no row of the version before can come."""
+    found: dict[str, VersionTimes] = {}
+    with tempfile.TemporaryDirectory(prefix="fries-versions-") as place:
+
+        def noted(version: str) -> dict[str, NotedFunction]:
+            return {name: _noted(function, f"{place}/{version}") for name, function in change.items()}
+
+        for scheduler in schedulers:
+            changed(run, noted(f"before {scheduler}"), "fries")
+            ready()
+            requested = time.monotonic()
+            outcome = changed(run, noted(scheduler), scheduler, rehearse=False)  # its rows would be noted, too
+            old, new = f"{place}/before {scheduler}", f"{place}/{scheduler}"
+            until(run, lambda new=new: len(_times(new)) > 0, f"a row of the change by {scheduler}")  # type: ignore[misc]
+            changed(run, change, "fries")  # begins when no old row can come
+            first, last = _times(new).min(), max(requested, _times(old).max(initial=0.0))
+            found[scheduler] = VersionTimes(outcome, (first - requested) * 1000, (last - requested) * 1000)
+    return found
+
+
+def _noted(function: Any, file: str) -> NotedFunction:
+    return (NotedModel if hasattr(function, "initial_state") else NotedFunction)(function, file)
+
+
+def _times(file: str) -> npt.NDArray[np.float64]:
+    return np.fromfile(file, np.float64)

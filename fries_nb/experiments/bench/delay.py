@@ -1,9 +1,10 @@
 """The delay of a change under load: with ten seconds of work in front of an operator, and with many operators.
 
-**W1**, Fries and Epoch alternating in one run. FD waits 2 ms for each tuple and has two workers, so a second's work is
-a little less than a thousand tuples. Before each change the source runs ahead until ten seconds of work are queued, by
-FD's measured rate, and then keeps that rate. ``commit`` is the time from the first FCM to the last worker's switch,
-less the 2 ms of the tuple in hand. It is compared with a function that polls a flag, at the same cost of a tuple.
+**W1**, Fries and Epoch alternating in one run, then Fries and the cut; rows have identities, which the cut needs. FD
+waits 2 ms for each tuple and has two workers, so a second's work is a little less than a thousand tuples. Before each
+change the source runs ahead until ten seconds of work are queued, by FD's measured rate, and then keeps that rate.
+``commit`` is the time from the first FCM to the last worker's switch, less the 2 ms of the tuple in hand. It is
+compared with a function that polls a flag, at the same cost of a tuple.
 
 **Memory of a multi-version change**: new tuples that are set aside while a keyed operator works off its old ones.
 Before each change more than a second of work is queued in front of FD. From the first new tuple to the last old one
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -47,24 +49,29 @@ _PATIENCE_S = 120.0
 
 
 def delay(scale: float, runs: int) -> BenchReport:
-    """Fries against Epoch; ``scale`` multiplies the amount of queued work."""
+    """Fries against Epoch, and the cut against Fries; ``scale`` multiplies the amount of queued work."""
     waiting_s = WAITING_S * scale
-    rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 5) * 2))
-    changes: dict[str, list[Outcome]] = {"fries": [], "epoch": []}
+    rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 5) * 5))
+    changes: dict[str, list[Outcome]] = {"fries": [], "epoch": [], "cut": []}
     with spark_session() as spark:
         flow = w1_flow(fn.replay(str(payments_file(rows)), rate=3 * RATE), fn.memory(), cost_ms=COST_MS)
-        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
+        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS, identities=True)
+
+        def made(scheduler: str) -> Outcome:
+            change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler=scheduler)
+            return _done(change.result(_PATIENCE_S))
 
         def changed(scheduler: str) -> float:
             fill(run, waiting_s)
-            change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler=scheduler)
-            changes[scheduler].append(_done(change.result(_PATIENCE_S)))
+            changes[scheduler].append(made(scheduler))
+            if scheduler == "cut":
+                made("fries")  # waits until no old row can come; the next one that is measured does not
             return changes[scheduler][-1].delay_ms
 
+        epoch, fries, cut = (Side(name, partial(changed, name)) for name in ("epoch", "fries", "cut"))
         try:
-            result = pairs(
-                Side("epoch", lambda: changed("epoch")), Side("fries", lambda: changed("fries")), runs, unit="ms"
-            )
+            result = pairs(epoch, fries, runs, unit="ms")
+            by_row = pairs(fries, cut, runs, unit="ms")
         finally:
             run.cancel()
         polled = _polled(spark)
@@ -79,9 +86,10 @@ def delay(scale: float, runs: int) -> BenchReport:
         "old tuples, fries": median(change.old_tuples for change in changes["fries"]),
         "old tuples, epoch": median(change.old_tuples for change in changes["epoch"]),
         "prepare, fries, ms": median(change.prepare_ms for change in changes["fries"]),
+        "commit, cut, ms": median(change.commit_ms for change in changes["cut"]),
         "a polled flag, ms": polled,
     }
-    return BenchReport("delay", scale, (result,), targets, facts, CREDIT_BYTES)
+    return BenchReport("delay", scale, (result, by_row), targets, facts, CREDIT_BYTES)
 
 
 def fill(run: Run, seconds: float) -> None:

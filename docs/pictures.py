@@ -70,6 +70,7 @@ def pictures() -> dict[str, str]:
         "plan-epoch": _planned("epoch"),
         "plan-pruned": _pruned(),
         "overtaking": _overtaking(),
+        "cut": _cut(),
         "naive": _naive(),
         "naive-cycle": _cycle(["t1", "u"], ["FM", "MC"]),
         "naive-steps": _steps(),
@@ -188,6 +189,27 @@ def _overtaking() -> str:
         text(644, 184, "switches at the marker", "small"),
     ]
     return picture(740, 200, said, parts)
+
+
+def _cut() -> str:
+    said = "A has begun position 41 of a split, B 37 and C 40; rows up to 41 are old at all three, those above are new."
+    begun, positions, cut = {"A": 41, "B": 37, "C": 40}, range(35, 46), 41
+    left, wide = 150, 40
+
+    def end(position: int) -> float:
+        return left + wide * (position - positions[0] + 1)
+
+    parts = [text(end(cut), 22, f"cut: {cut}, the highest of all answers", "strong")]
+    for number_of, (name, last) in enumerate(begun.items()):
+        y = 62 + 44 * number_of
+        parts += [text(24, y + 5, name, "strong left"), text(48, y + 5, f"has begun {last}", "small left")]
+        kinds = ((at, "old" if at <= cut else "new") for at in positions)
+        parts += [box(end(at) - wide / 2, y, wide - 6, 28, str(at), kind) for at, kind in kinds]
+        parts.append(f'<rect class="mark" x="{number(end(last) - 2.5)}" y="{number(y - 19)}" width="5" height="38"/>')
+    parts.append(f'<line class="message" x1="{end(cut)}" x2="{end(cut)}" y1="30" y2="182"/>')
+    parts.append(text(end(38), 200, "by the old function, begun or not", "small"))
+    parts.append(text(end(43), 200, "by the new one", "small"))
+    return picture(610, 214, said, parts)
 
 
 def _naive() -> str:

@@ -166,6 +166,7 @@ def test_table_5_goes_past_what_waits(found: Found) -> None:
     assert list(rows) == ["F1, U2", "FD1", "F2"]
     past, behind = rows["F1, U2"], rows["FD1"]
     assert past["old tuples fries"] < min(past["old tuples epoch"], behind["old tuples fries"])
+    assert all(row[f"first new {name} ms"] > 0 for row in rows.values() for name in ("fries", "epoch", "cut"))
 
 
 def test_table_6_shows_what_pruning_saves(found: Found) -> None:

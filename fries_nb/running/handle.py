@@ -349,7 +349,7 @@ class Run(RunMonitor):
 
     def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""
-        if scheduler != "fries":
+        if scheduler not in ("fries", "auto"):
             raise PlanError(f"scheduler={scheduler!r} changes functions only; the shape is changed by 'fries'")
         if isinstance(limit := checked_limit(guard), Tuples):
             raise PlanError(f"guard={limit}: the shape is changed under a guard of some seconds; expected a number")

@@ -47,6 +47,7 @@ _KEY_WIDTH, _KEYS = 226.0, 3
 _PENS = (
     (markup.BLUE, markup.SKY, ""), (markup.VERMILION, "#ff8a3d", "7 3"), (markup.GREEN, "#2fc79a", "2 3"),
     (markup.PURPLE, markup.PURPLE, "9 3 2 3"), (markup.ORANGE, markup.ORANGE, "4 4"), (markup.GREY, markup.GREY, "1 3"),
+    (markup.INK, markup.NIGHT_INK, "12 3"),
 )  # fmt: skip
 """For each line its colour on light and on dark pages, and its dashes: as many as there are schedulers."""
 

@@ -149,7 +149,7 @@ def test_a_run_predicts_while_tuples_flow(state: str) -> None:
     cut = regions(CHAIN)
     now_s = [0.0]
     telemetry = Telemetry(CHAIN, clock=lambda: now_s[0])
-    unused: Any = SimpleNamespace()
+    unused: Any = SimpleNamespace(identities=False)
     runner = RegionRunner(CHAIN, cut, unused, unused, telemetry, lambda: None)
     runner._state = state
     runner.ended.set()  # so that this is the state that it tells

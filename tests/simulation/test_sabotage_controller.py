@@ -58,7 +58,7 @@ def _wait_in_line(lane, operator, action):
     return MarkerCoordinator.start(lane, [Send(operator, frozenset({operator}))], action)
 
 
-def _drop_all_that_is_behind(ordered, applied):
+def _drop_all_that_is_behind(ordered, applied, read=None):
     """As if workers started with the functions in their snapshots."""
     return [change if change.change not in applied else structs.replace(change, payloads={}) for change in ordered]
 

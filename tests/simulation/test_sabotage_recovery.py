@@ -79,15 +79,15 @@ def _forget_the_decided(recovery, reason, hosts, again=Recovery.again):
     return replace(recover, restoration=Restoration(record, kept))
 
 
-def _transform_again(instance, part, decided, deferred, restore=assembled.restore):
-    restore(instance, part, decided, deferred)
+def _transform_again(instance, part, decided, deferred, read, restore=assembled.restore):
+    restore(instance, part, decided, deferred, read)
     for change in decided:
         if part is not None and change.change in part.applied and instance.worker.operator in change.payloads:
             instance.state.transform(snapshot._update(instance.operator, change).state)
 
 
-def _apply_changes_again(instance, part, decided, deferred, restore=assembled.restore):
-    restore(instance, part and msgspec.structs.replace(part, applied=()), decided, deferred)
+def _apply_changes_again(instance, part, decided, deferred, read, restore=assembled.restore):
+    restore(instance, part and msgspec.structs.replace(part, applied=()), decided, deferred, read)
 
 
 def _count_old_answers(controller, event, now_ns, received=Controller._received):

@@ -241,18 +241,31 @@ class _Choice:
             self._earlier[before] = update
         return before in self._earlier
 
+    def divides(self, transaction: Id) -> bool:
+        """Whether a share of the tuples is new for a change, of those at this position."""
+        shares = [_share(steps, _identity(transaction)) for steps in self._steps.values()]
+        return any(0 < share < 1 for share in shares)
+
     def of(self, transaction: Id, last: Id) -> Id:
         """The change whose function is to process a tuple; that of ``last`` if it is new for all."""
         functions = [*self._earlier.values(), last]
-        identity = int(str(transaction).rpartition("/")[2])  # of a later region it has the number of that in front
+        identity = _identity(transaction)
         new = [place for place, steps in enumerate(self._steps.values(), 1) if _is_new(steps, identity)]
         return functions[new[-1] if new else 0]
 
 
-def _is_new(steps: Steps, transaction: int) -> bool:
-    origin, position = transaction >> ROW_BITS, transaction & ((1 << ROW_BITS) - 1)
+def _identity(transaction: Id) -> int:
+    return int(str(transaction).rpartition("/")[2])  # of a later region it has the number of that in front
+
+
+def _share(steps: Steps, identity: int) -> float:
+    origin, position = identity >> ROW_BITS, identity & ((1 << ROW_BITS) - 1)
     shares = [share for cut, share in steps if position > cut.get(origin, -1)]
-    return bool(shares) and _cohort(transaction) < shares[-1] * (1 << 16)
+    return shares[-1] if shares else 0.0
+
+
+def _is_new(steps: Steps, identity: int) -> bool:
+    return _cohort(identity) < _share(steps, identity) * (1 << 16)
 
 
 def _cohort(transaction: int) -> int:
@@ -270,6 +283,7 @@ class Executed:
 
     def __init__(self) -> None:
         self._resumed: set[str] = set()
+        self._by_column = False
         self._due: dict[tuple[str, int], Id] = {}
         self._applied: defaultdict[tuple[str, int], set[Id]] = defaultdict(set)
         self._stale: Counter[tuple[str, int, Id, Id]] = Counter()
@@ -299,8 +313,9 @@ class Executed:
                 self._ran(operator, worker, function, (transaction,))
             case RanMany(transactions, operator, worker, function) | Began(transactions, operator, worker, function):
                 self._ran(operator, worker, function, transactions)
-            case TraceFlow() if record.resumed:
-                self._resumed.update(record.workers)
+            case TraceFlow():
+                self._by_column |= record.cohorts
+                self._resumed.update(record.workers if record.resumed else ())
             case Wrote(operator, worker) if operator in self._resumed:
                 self._due.setdefault((operator, worker), record.function)
 
@@ -308,6 +323,8 @@ class Executed:
         due, choice = self._due.get((operator, worker), ""), self._choices.get((operator, worker))
         if function is not None and choice is not None:
             for transaction in transactions:
+                if self._by_column and choice.divides(transaction):
+                    continue  # its cohort is not in the trace; whether all operators decide alike is judged elsewhere
                 if (chosen := choice.of(transaction, due)) != function:
                     self._stale[operator, worker, chosen, function] += 1
         elif function is not None and function != due:

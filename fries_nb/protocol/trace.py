@@ -241,6 +241,7 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
             the earlier run did not have record them.
         shape: the change of the shape that has made this dataflow of the one before; empty for the first one. Tuples
             go along the links of the last one that the operator, at its worker, has switched to.
+        cohorts: whether rows have the cohorts of a column, which the trace does not have.
     """
 
     workers: dict[str, int]
@@ -250,6 +251,7 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     one_to_one: tuple[OneToOne, ...] = ()
     before: tuple[str | int, ...] = ()
     shape: str = ""
+    cohorts: bool = False
 
 
 class EarlierRecords(msgspec.Struct, frozen=True):
@@ -336,7 +338,8 @@ def flow_of(
     loops = tuple(_one_to_one(graph, graph.operator(head)) for head in graph.heads)
     declared = tuple(loop for loop in loops if graph.operator(loop.loop).emits is Emits.ONE_TO_ONE)
     workers = {one.name: one.workers for one in graph.operators}
-    return TraceFlow(workers, links, resumed, finished, declared, before, shape)
+    cohorts = any(one.cohort is not None for one in graph.operators)
+    return TraceFlow(workers, links, resumed, finished, declared, before, shape, cohorts)
 
 
 def traced_of(flow: TraceFlow, workers: Mapping[str, int]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import fries_nb as fn
+from fries_nb.audit import judge
 from fries_nb.dataflow.arguments import checked_canary
 from fries_nb.errors import PlanError
 from fries_nb.simulation.cluster import Cluster
@@ -138,3 +139,21 @@ def test_a_canary_has_a_share_between_none_and_all(share: Any) -> None:
     """The others are plain changes, or none."""
     with pytest.raises(PlanError, match="expected the share of rows that are new"):
         checked_canary(share, merge=False)
+
+
+def test_cohorts_of_a_column_pass_the_audit() -> None:
+    """The trace has no cohorts, so that only the shares of none and all are computed again."""
+    flow = fn.Dataflow("columns")
+    rows = [{"value": value, "customer": value % 9, "a": -1} for value in range(400)]
+    source = flow.source("S", fn.rate(None, count=4), workers=2, cohort="customer")
+    source.map("A", stamped(0)).map("B", dict).sink("out", fn.memory())
+    cluster = Cluster(flow.graph(workers=2), {"S": rows}, seed=3, window=300)
+    cluster.hold([one for one in cluster.workers if one.operator == "S"])
+    cluster.steps(60)
+    canary = canary_of(cluster, 0.5)
+    cluster.steps(60)
+    assert ended(cluster, canary.promote()) == "done"
+    cluster.release()
+    cluster.run()
+    verdict = judge(cluster.records())
+    assert (verdict.serializable, verdict.stale) == (True, ())

@@ -534,6 +534,8 @@ NO_CANARY_GUARD = "not at all, since the run keeps no checkpoint to go back to; 
 
 def share_now(request: Request, requests: Iterable[Request]) -> float:
     """The share of rows that are new by the last step of a canary that is requested and not refused."""
+    if any(map(request.rolled_back, request.plans)):
+        return 0.0
     steps = [one.share for one in requests if one.step_of is request and all(map(one.may_hold, one.plans))]
     return steps[-1] if steps else request.share
 

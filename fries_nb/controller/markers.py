@@ -311,8 +311,9 @@ def action_of(
     """The action of a stage's markers; for what only some changes have see ``Reconfigure``."""
     match stage.does:
         case StageAction.SWITCH:
-            more = {"rerouted": rerouted, "steps": steps, "step_of": step_of}
-            return Reconfigure(change, targets, before=before, epoch=epoch, **more)  # type: ignore[arg-type]
+            return Reconfigure(
+                change, targets, before=before, epoch=epoch, rerouted=rerouted, steps=steps, step_of=step_of
+            )
         case StageAction.FREEZE:
             return Freeze(change)
         case StageAction.TAG:

@@ -249,7 +249,9 @@ def refused_by_row(graph: Graph, covering: Covering) -> str:
     above = covering.targets.union(*(nx.ancestors(graph.digraph, name) for name in covering.targets))
     if timed := sorted(name for name in above if is_timed(graph.operator(name))):
         return f"rows that time brings out at {', '.join(timed[:_NAMED])} belong to no row of a source"
-    return f"not inside loop {covering.loops[0]} yet" if covering.loops else ""
+    # Rows stay in a loop behind every marker, so below it no marker says that old ones come no more.
+    loops = [*covering.loops, *(head for head in graph.heads if head in above)]
+    return f"not inside loop {loops[0]} or below it yet" if loops else ""
 
 
 def _from_sources(graph: Graph) -> tuple[Send, ...]:

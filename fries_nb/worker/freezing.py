@@ -43,7 +43,7 @@ class Freezing:
 
     def begin(self, batch: pa.RecordBatch | None) -> None:
         """A batch is in hand from now on; nothing is recorded of one whose rows have no identities."""
-        if batch is not None and TRANSACTION in batch.schema.names:
+        if batch is not None and batch.schema.get_field_index(TRANSACTION) >= 0:
             self._in_hand = identities(batch)
 
     def end(self) -> None:

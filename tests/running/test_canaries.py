@@ -157,3 +157,29 @@ def test_cohorts_of_a_column_pass_the_audit() -> None:
     cluster.run()
     verdict = judge(cluster.records())
     assert (verdict.serializable, verdict.stale) == (True, ())
+
+
+def failing(row: dict[str, Any]) -> dict[str, Any]:
+    """A new version that fails on some rows."""
+    if row["value"] % 5 == 0:
+        raise ValueError("no such customer")
+    return row | {"a": 1}
+
+
+def test_a_canary_that_fails_is_rolled_back_from_the_last_checkpoint() -> None:
+    """Nothing of it is in the results, and the run goes on; without a checkpoint the run fails."""
+    flow = fn.Dataflow("failing")
+    source = flow.source("S", fn.rate(None, count=4), workers=2)
+    source.map("A", stamped(0)).map("B", dict).sink("out", fn.memory())
+    for recovers in (True, False):
+        how = {"checkpoints": recovers, "commit_interval_ns": 2_000_000, "window": 300}
+        cluster = Cluster(flow.graph(workers=2), {"S": ROWS}, seed=5, **how)
+        cluster.steps(60)
+        change = cluster.request({"A": failing}, "cut", share=0.5)
+        cluster.run()
+        assert cluster.state == ("finished" if recovers else "failed")
+        if recovers:
+            assert cluster.changes.guards[change].rolled_back
+            assert sorted(row["value"] for row in cluster.rows("out")) == list(range(400))
+            assert {row["a"] for row in cluster.rows("out")} == {0}
+            assert cluster.changes.queue.share(change) == 0.0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fries_nb.changes.canary_gates import CanaryStatus
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
@@ -52,6 +53,15 @@ class ChangesOfRun(Protocol):
 
     def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
         """What it has altered."""
+
+    def compare(self, change: Change, by: str | None, timeout: float) -> Any:
+        """What both versions have done."""
+
+    def sample(self, change: Change, timeout: float) -> Any:
+        """Rows that both versions have made."""
+
+    def canary(self, change: str) -> CanaryStatus | None:
+        """How far a canary is."""
 
     def replay(self, change: Change, traced: bool) -> ChangeReplay:
         """Its steps."""
@@ -262,6 +272,56 @@ class Change:
     def share(self) -> float:
         """The share of rows that its new functions process: less than 1 in a canary, as last requested."""
         return self._run.share(self.id)
+
+    @property
+    def canary(self) -> CanaryStatus | None:
+        """How far a canary is: its share, since when, the rows of both versions, and what its next step waits for.
+
+        ``None`` if the change is no canary, was not made, or is one of a run that was resumed since.
+        """
+        return self._run.canary(self.id)
+
+    def compare(self, by: str | None = None, *, timeout: float = 30.0) -> Any:
+        """What both versions of a canary have done since it began, side by side.
+
+        Rows, failures and times are counted; all else is of a sample of the rows that each version has made: at most
+        1,000 at each worker, of which every source tuple has been one with the same chance. They are those that leave
+        the chain which the operator is in, so also what unchanged operators in it have made of them. After its end a
+        canary has the figures of its end, until another one begins, or the run restarts from a checkpoint.
+
+        Args:
+            by: a column of the sampled rows whose values divide them: a row of the table for each value and arm, of
+                the sample only.
+            timeout: seconds to wait for the workers of each operator.
+
+        Returns:
+            A pandas DataFrame with a row for each arm, ``old`` and ``new``: ``rows``, ``failures`` (dead letters),
+            ``ms`` (for a row, at the operator and those chained behind it), ``p50_ms`` and ``p99_ms`` (from when rows
+            were due until they left the last changed operator), and of each output column ``<column> nulls`` (a
+            share), ``mean``, ``p10``, ``p50`` and ``p90`` of numbers, ``top values`` of others; with ``<operator>: ``
+            in front if rows of several were sampled. So ``arms.failures.new`` is a number.
+
+        Raises:
+            PlanError: it is no canary, or is not done, nothing is left of it, or no sampled row has the column ``by``.
+            RunError: the run has ended without it, or the rows cannot be copied.
+            TimeoutError: a worker has not answered in time.
+        """
+        return self._run.compare(self, by, timeout)
+
+    def sample(self, *, timeout: float = 30.0) -> Any:
+        """The sampled rows of both versions, of which ``compare`` tells, for figures of one's own.
+
+        Args:
+            timeout: seconds to wait for the workers of each operator.
+
+        Returns:
+            A pandas DataFrame with the columns of the rows, and ``_arm`` (``old`` or ``new``), ``_operator`` (that has
+            made the row) and ``_latency_ms``. A version of which most rows are has no more of them than the other one.
+
+        Raises:
+            PlanError, RunError, TimeoutError: see ``compare``.
+        """
+        return self._run.sample(self, timeout)
 
     def ramp(self, share: float) -> Change:
         """Let the new functions of a canary process a larger share of the rows; returns at once.

@@ -130,7 +130,7 @@ def measures_of(operators: Iterable[str], before: Seen, after: Seen) -> Iterator
             yield EffectFigure(name, "", words, one, other)
         rows = before.rows.get(name, ()), after.rows.get(name, ())
         for column in dict.fromkeys(column for side in rows for row in side for column in row):
-            figures = [_of_column([row.get(column) for row in side]) for side in rows]
+            figures = [figures_of_column([row.get(column) for row in side]) for side in rows]
             for words in dict.fromkeys(words for side in figures for words in side):
                 yield EffectFigure(name, column, words, *(side.get(words) for side in figures))
 
@@ -148,12 +148,12 @@ def _of_counts(counts: tuple[int, int, int], seconds: float) -> dict[str, Any]:
     return {"rows/s": round(taken / seconds, 1), "failures": failed} | selectivity
 
 
-def _of_column(values: Sequence[Any]) -> dict[str, Any]:
+def figures_of_column(values: Sequence[Any]) -> dict[str, Any]:
     """Figures of a column; none if there are no rows.
 
-    >>> _of_column(["a", "b", "a", None])
+    >>> figures_of_column(["a", "b", "a", None])
     {'nulls': 0.25, 'top values': 'a 67 %, b 33 %'}
-    >>> _of_column([])
+    >>> figures_of_column([])
     {}
     """
     if not values:

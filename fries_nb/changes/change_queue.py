@@ -24,6 +24,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from fries_nb.changes.arm_comparison import compared_arms, sampled_rows
+from fries_nb.changes.canary_gates import CanaryStatus
 from fries_nb.changes.change import Change, FunctionPairs
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_examples import Examples, HeardExamples, checked_number, shown_examples, told_examples
@@ -76,6 +78,7 @@ from fries_nb.locks import locked
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import shape_plan
 from fries_nb.protocol.checkpoints import CommittedChange, number_of
+from fries_nb.protocol.messages import ArmsSeen
 from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.transitions import moved
 
@@ -603,6 +606,32 @@ class ChangeQueue:
             behind = self.changes[self.changes.index(change) + 1 :] if change in self.changes else ()
             since = [one.id for one in behind if one.decided and one.plan.targets & change.plan.targets]
         return self._shell.effect(change, request, window, timeout, since)
+
+    def compare(self, change: Change, by: str | None, timeout: float) -> Any:
+        """What both versions of a canary have done; see ``Change.compare``."""
+        return compared_arms(self._arms(change, timeout), self.graph.order, by)
+
+    def sample(self, change: Change, timeout: float) -> Any:
+        """Rows that both versions of a canary have made; see ``Change.sample``."""
+        return sampled_rows(self._arms(change, timeout), self.graph.order)
+
+    def _arms(self, change: Change, timeout: float) -> Sequence[ArmsSeen]:
+        checked_seconds("timeout", timeout)
+        with self.lock:
+            request = self._known.of(change.id)
+        if request.share == 1:
+            raise PlanError(f"change {change.id} is no canary; expected one of run.reconfigure(..., canary=0.05)")
+        if not change.done:
+            raise PlanError(f"change {change.id} is still under way; expected one that is done; its result() waits")
+        parts = self._shell.arms(change, True, timeout)
+        if not parts:
+            why = "a later canary has begun, or the run went back to a checkpoint without it"
+            raise PlanError(f"of canary {change.id} nothing is left to compare: {why}")
+        return parts
+
+    def canary(self, change: str) -> CanaryStatus | None:
+        """How far a canary is; see ``Change.canary``."""
+        return self._shell.canary(change)
 
     def try_out(self, updates: Mapping[str, Update], most: int, timeout: float) -> Examples:
         """Rehearse a change that is not made; see ``Run.examples``."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import networkx as nx
 
+from fries_nb.changes.canary_gates import CanaryStatus
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.function_versions import FunctionVersions, Shelf
@@ -42,7 +43,7 @@ from fries_nb.errors import PlanError
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, refused_by_row, schedule
-from fries_nb.protocol.messages import EXAMPLES, WorkerId
+from fries_nb.protocol.messages import EXAMPLES, ArmsSeen, WorkerId
 from fries_nb.protocol.trace import Record
 from fries_nb.telemetry.metrics import OperatorMetrics
 
@@ -55,7 +56,7 @@ NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on
 class QueueShell(Protocol):
     """What a queue needs around it: what carries changes out, on Spark or in the simulation, and what is known of them.
 
-    The last four are asked by the handles of changes; the defaults are those of a run that keeps no such records.
+    The last six are asked by the handles of changes; the defaults are those of a run that keeps no such records.
     """
 
     @property
@@ -114,6 +115,14 @@ class QueueShell(Protocol):
     ) -> ChangeEffect:  # fmt: skip
         """What a change has altered; raises a PlanError if nothing was seen when it began."""
         raise PlanError(f"of change {change.id} nothing was seen when it began: this run keeps no telemetry")
+
+    def arms(self, change: Change, samples: bool, timeout: float) -> Sequence[ArmsSeen]:
+        """What the workers of a canary's targets tell of both arms, with samples of the rows or without."""
+        return ()
+
+    def canary(self, change: str) -> CanaryStatus | None:
+        """How far a canary is; ``None`` if nothing follows it."""
+        return None
 
 
 class ChangeListener(Protocol):

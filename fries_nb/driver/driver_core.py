@@ -39,6 +39,7 @@ from fries_nb.protocol.frames import Move
 from fries_nb.protocol.messages import (
     Abort,
     Answer,
+    ArmsSeen,
     Cancel,
     Commit,
     Compared,
@@ -318,7 +319,7 @@ class DriverCore:
             return  # an earlier answer of the same message has caused a restart
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self.trace.note(answer.worker, self._epochs[answer.marker])
-        if isinstance(answer, StateSeen | RowsSeen):
+        if isinstance(answer, StateSeen | RowsSeen | ArmsSeen):
             self.looks.seen(answer)
             return
         if isinstance(answer, Compared):

@@ -49,7 +49,18 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from fries_nb.protocol.messages import UNASKED, Control, EndTap, LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
+from fries_nb.protocol.messages import (
+    UNASKED,
+    ArmsSeen,
+    Control,
+    EndTap,
+    LookAtArms,
+    LookAtRows,
+    LookAtState,
+    RowsSeen,
+    StateSeen,
+    WorkerId,
+)
 
 Tell = Callable[[int, tuple[RowsSeen, ...], str], None]
 """Receives the number of a question, all parts of its answer in order, and why it is not complete."""
@@ -57,13 +68,13 @@ Tell = Callable[[int, tuple[RowsSeen, ...], str], None]
 
 @dataclass(frozen=True)
 class Asked:
-    """A question for the states or rows of an operator, or for those along its edge ``to`` another one.
+    """A question for the states, rows or arms of an operator, or for the rows along its edge ``to`` another one.
 
     Its number is that of ``look``.
     """
 
     operator: str
-    look: LookAtState | LookAtRows
+    look: LookAtState | LookAtRows | LookAtArms
     to: str = ""
 
 
@@ -206,7 +217,7 @@ MOST_ROUNDS = 3
 """Number of rounds after which an answer is given as it is, though state has moved again."""
 OVER = "the run is over"
 
-Seen = StateSeen | RowsSeen
+Seen = StateSeen | RowsSeen | ArmsSeen
 """A part of a worker's answer."""
 
 
@@ -350,8 +361,8 @@ class Looks:
     def _begin(self, question: _Open) -> None:
         self._rounds += 1
         question.is_partial = bool(self._moving)
-        if isinstance(question.asked.look, LookAtRows):
-            question.parts.clear()  # the newest ones are those of the last round
+        if not isinstance(question.asked.look, LookAtState):
+            question.parts.clear()  # the last round has what is newest, and all counts
         question.awaited = set(self._workers(question.asked))
         self._open[self._rounds] = question
         look = replace(question.asked.look, number=self._rounds)

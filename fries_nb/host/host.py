@@ -34,6 +34,7 @@ from fries_nb.protocol.messages import (
     Chained,
     Control,
     Failed,
+    LookAtArms,
     LookAtRows,
     LookAtState,
     MovedBins,
@@ -81,7 +82,7 @@ from fries_nb.worker.events import (
     Traced,
     Warned,
 )
-from fries_nb.worker.looks import StateLook, rows_seen
+from fries_nb.worker.looks import StateLook, arms_seen, rows_seen
 from fries_nb.worker.turns import HANDOFF_NS
 
 TICK_S = 0.25
@@ -341,6 +342,8 @@ class Host:
         limit = LAST_BYTES // max(1, sum(len(instance.state) > 0 for _, instance in held))
         for worker, instance in held:
             self._tell(rows_seen(LookAtRows(UNASKED, LAST_ROWS), worker, instance.worker))
+            if instance.arms is not None:
+                self._tell(arms_seen(LookAtArms(UNASKED, ""), worker, instance.worker))
             order = LookAtState(UNASKED, most=max(1, len(instance.state)), limit=limit)
             look, part = StateLook(order, instance, time.monotonic_ns), None
             while part is None or not part.is_last:

@@ -30,6 +30,7 @@ from fries_nb.protocol.messages import (
     Drain,
     EndTap,
     Failed,
+    LookAtArms,
     LookAtRows,
     LookAtState,
     SetRate,
@@ -49,7 +50,7 @@ from fries_nb.worker.events import (
     WorkerTick,
     Write,
 )
-from fries_nb.worker.looks import StateLook, rows_seen
+from fries_nb.worker.looks import StateLook, arms_seen, rows_seen
 from fries_nb.worker.rota import AHEAD_BYTES
 from fries_nb.worker.row_taps import RowTap, TapBudget
 from fries_nb.worker.worker import Worker
@@ -329,19 +330,21 @@ class HostedWorker:
     def _pass(self, event: Event) -> None:
         if self.rerouted is not None and self.rerouted(self, event):
             return
-        if isinstance(event, Directed) and isinstance(event.control, LookAtState | LookAtRows):
+        if isinstance(event, Directed) and isinstance(event.control, LookAtState | LookAtRows | LookAtArms):
             self._begin_look(event.worker, event.control)
         elif isinstance(event, Directed) and isinstance(event.control, EndTap):
             self._end_tap(event.worker, event.control.number)
         else:
             self.worker.handle(event)
 
-    def _begin_look(self, member: WorkerId, order: LookAtState | LookAtRows) -> None:
-        """Answer with rows, or begin a tap, or to copy states."""
+    def _begin_look(self, member: WorkerId, order: LookAtState | LookAtRows | LookAtArms) -> None:
+        """Answer with rows or arms, or begin a tap, or to copy states."""
         if isinstance(order, LookAtRows) and order.where:
             self._begin_tap(member, order)
         elif isinstance(order, LookAtRows):
             self._carry_out(TellController(rows_seen(order, self.worker, member)))
+        elif isinstance(order, LookAtArms):
+            self._carry_out(TellController(arms_seen(order, self.worker, member)))
         else:
             instance = next(one for one in self.worker.instances if one.worker == member)
             self._looks.append(StateLook(order, instance, self._environment.now_ns))

@@ -181,6 +181,16 @@ def _whole(instance: Instance) -> Call:
     return call
 
 
+def _counted(instance: Instance, version: int, call: Call, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The result of a version for these rows in a canary, counted and timed."""
+    assert instance.arms is not None, "it is a canary"
+    arm, began_ns = instance.arms.each(len(instance.earlier))[version], instance.clock()
+    out = call(rows)
+    arm.taken, arm.timed = arm.taken + rows.num_rows, arm.timed + rows.num_rows
+    arm.timed_ns += instance.clock() - began_ns
+    return out
+
+
 class BatchExecutor:
     """Runs a chain of batched functions, slice by slice."""
 
@@ -275,7 +285,7 @@ class BatchExecutor:
         taken, refused = 0, set[int]()
         for version, rows in runs_of(instance.earlier, batch):
             call, ran = calls[version]
-            made.append(out := call(rows))
+            made.append(out := call(rows) if instance.arms is None else _counted(instance, version, call, rows))
             if instance.audit:
                 log_batch(instance, ran, rows, out)
             refused |= {taken + place for place in instance.refused}

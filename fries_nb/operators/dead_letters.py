@@ -105,6 +105,8 @@ def set_aside(instance: Instance, refused: FailedRow, error: OperatorError) -> N
     if not instance.has_dead_letters or instance.guarded or others:
         raise error
     instance.refused.add(refused.index)
+    if instance.arms is not None:
+        instance.arms.failed(instance.identity)
     instance.write_letter(dead_letter(instance, refused, str(error), error.details))
 
 

@@ -32,6 +32,7 @@ from fries_nb.errors import OperatorError, exception_text
 from fries_nb.operators.column_types import TypesMark, as_value
 from fries_nb.operators.dead_letters import FailedRow, set_aside
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.row_versions import version_of
 from fries_nb.operators.rows import UNWRITTEN, Row
 from fries_nb.operators.state import keeps_state, key_reader
 from fries_nb.operators.steps import MOST_ROWS, Apart, Output
@@ -163,7 +164,7 @@ def guarded(
 
 def refuse_row(instance: Instance, row: Row, error: OperatorError) -> None:
     """Write a dead letter for a row."""
-    set_aside(instance, FailedRow.of_row(row), error)
+    set_aside(version_of(instance, row.columns.batch, row.index), FailedRow.of_row(row), error)
     if instance.audit:
         instance.log.dropped.append(row.columns.transactions()[row.index])
 

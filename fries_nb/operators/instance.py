@@ -44,6 +44,7 @@ from fries_nb.dataflow.masking import masked
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
+from fries_nb.operators.arms import Arms
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.row_versions import Earlier, settled, with_fix, with_steps
@@ -120,6 +121,10 @@ class Instance:
 
     earlier: tuple[Earlier, ...] = ()
     """What it runs for rows that are old for changes which are decided row by row."""
+    clock: Callable[[], int] = staticmethod(lambda: 0)
+    """Returns nanoseconds: that of its worker."""
+    arms: Arms | None = None
+    """What both versions have done since the last canary began; ``None`` if the last change is none."""
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
         self.worker, self.operator = worker, operator
@@ -161,8 +166,12 @@ class Instance:
         self._tagged = ""
         self._installed: tuple[Any, str, str] = (function, "", "")
 
-    def track(self, changes: ChangeBatch) -> None:
-        """Count the tokens and entries of a timed operator here from now on; before, as in a trial, nowhere."""
+    def track(self, changes: ChangeBatch, clock: Callable[[], int]) -> None:
+        """Count the tokens and entries of a timed operator here from now on; before, as in a trial, nowhere.
+
+        And time rows by this clock of nanoseconds; a trial does so by its own.
+        """
+        self.clock = clock
         if self.agenda is not None and self.tokens is not None:
             self.agenda.changes = changes
             self.tokens.track(changes)
@@ -320,6 +329,7 @@ class Instance:
     ) -> None:
         """Run this function for the rows that are new for a change, and the present one for the others."""
         self.earlier = (*self.earlier, Earlier(change, steps, self.function, self.recreate, self.identity))
+        self.arms = Arms(change) if any(0 < step.share < 1 for step in steps) else None
         self.run_function(function, change)
         self.recreate = recreate
 

@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fries_nb.operators.arms import TIMED, Arms
 from fries_nb.operators.rows import Columns, Row
 from fries_nb.protocol.rollout import RolloutStep, are_new
 
@@ -73,6 +74,13 @@ def _with(instance: Instance, earlier: Earlier) -> Instance:
     return other
 
 
+def version_of(instance: Instance, batch: pa.RecordBatch, index: int) -> Instance:
+    """The operator with the function that runs for this row of a batch."""
+    if not instance.earlier:
+        return instance
+    return side_by_side(instance)[int(versions_of(instance.earlier, batch.slice(index, 1))[0])]
+
+
 def chooser(instance: Instance) -> Callable[[Row], int]:
     """A function that returns the number of a row's version."""
     earlier = instance.earlier
@@ -95,6 +103,27 @@ def chosen_step(instance: Instance, steps: Sequence[Callable[[Row], None]]) -> C
 
     def step(row: Row) -> None:
         steps[choose(row)](row)
+
+    return step if instance.arms is None else _counted_step(instance.arms, choose, steps, instance.clock)
+
+
+def _counted_step(
+    arms: Arms, choose: Callable[[Row], int], steps: Sequence[Callable[[Row], None]], clock: Callable[[], int]
+) -> Callable[[Row], None]:
+    """The same in a canary, which counts the rows of each arm, and times some."""
+    each = arms.each(len(steps) - 1)
+
+    def step(row: Row) -> None:
+        number = choose(row)
+        arm = each[number]
+        arm.taken += 1
+        if arm.taken % TIMED:
+            steps[number](row)
+            return
+        began_ns = clock()
+        steps[number](row)
+        arm.timed += 1
+        arm.timed_ns += clock() - began_ns
 
     return step
 

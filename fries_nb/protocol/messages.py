@@ -333,6 +333,20 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
     before: str = ""
 
 
+class LookAtArms(msgspec.Struct, frozen=True, tag=True):
+    """Answer with ``ArmsSeen``, between two tuples.
+
+    Attributes:
+        number: that of the question, which its answers repeat.
+        change: the canary.
+        samples: whether rows that it has made are meant as well.
+    """
+
+    number: int
+    change: str
+    samples: bool = True
+
+
 class EndTap(msgspec.Struct, frozen=True, tag=True):
     """End a tap, which is answered with its last ``RowsSeen`` unless it has ended before.
 
@@ -345,7 +359,7 @@ class EndTap(msgspec.Struct, frozen=True, tag=True):
 
 Control = (
     Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | Settle | SetRate | Drain | EndLoop | OpenEntries
-    | AdoptTopology | SetChain | AdoptSplits | LookAtState | LookAtRows | EndTap
+    | AdoptTopology | SetChain | AdoptSplits | LookAtState | LookAtRows | LookAtArms | EndTap
 )  # fmt: skip
 
 
@@ -715,7 +729,49 @@ class RowsSeen(msgspec.Struct, frozen=True, tag=True):
     branches: tuple[int, ...] = ()
 
 
+class ArmSeen(msgspec.Struct, frozen=True):
+    """What one arm of a canary has done at a worker; see ``operators.arms.Arm``.
+
+    Attributes:
+        taken, failed, timed, timed_ns: its counts.
+        sampled: its sample, a pickled ``Sampled``; empty if none was asked for.
+    """
+
+    taken: int = 0
+    failed: int = 0
+    timed: int = 0
+    timed_ns: int = 0
+    sampled: bytes = b""
+
+
+class ArmsSeen(msgspec.Struct, frozen=True, tag=True):
+    """What both arms of a canary have done at a worker.
+
+    Attributes:
+        number: that of the question.
+        worker: the worker.
+        change: the last canary that it has begun; empty if there is none.
+        old, new: its arms.
+        of: the operator that has made the rows of the samples: the last one of the worker's chain.
+        error: why they cannot be told, in a sentence; empty if they are.
+    """
+
+    number: int
+    worker: WorkerId
+    change: str = ""
+    old: ArmSeen = ArmSeen()
+    new: ArmSeen = ArmSeen()
+    of: str = ""
+    error: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """It is the whole answer of the worker."""
+        return True
+
+
 Answer = (
     Prepared | Rehearsed | Compared | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked
     | Paused | Resumed | Report | Chained | Installed | SplitsRead | StateSeen | RowsSeen
+    | ArmsSeen
 )  # fmt: skip

@@ -165,6 +165,14 @@ def cohorts(batch: pa.RecordBatch) -> npt.NDArray[np.uint16]:
     return found
 
 
+def sample_order(batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """A hash of the identity of each row that says nothing of its cohort, nor of its bin."""
+    return _mix(_mix(identities(batch).view(np.uint64)) ^ _SAMPLING)
+
+
+_SAMPLING = np.uint64(0xD1B54A32D192ED03)
+
+
 def cohorts_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint16]:
     """The cohort of each row of these columns, of types that keys can have; a null is a value of its own."""
     return _cohorts(_combined([_hash(column) for column in columns]))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from fries_nb.changes.canary_gates import checked_gates
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.queue_entries import ChangeOrigin
@@ -107,7 +108,8 @@ class Run(RunMonitor):
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
         guard: float | Tuples | None = None, rehearse: bool = True, timeout: float | None = None,
-        force: bool = False, canary: float | None = None,
+        force: bool = False, canary: float | None = None, steps: Sequence[float] | None = None,
+        every: float | Tuples | None = None, promote_when: Callable[[Any], bool] | None = None, tolerate: int = 0,
     ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs, in one transaction; returns at once.
 
@@ -144,6 +146,14 @@ class Run(RunMonitor):
                 ``rollback`` go on. Until then a failure of a new function, or below it, restarts the run from its last
                 checkpoint without the change, and other changes wait. Needs ``flow.run(identities=True)``; the
                 scheduler is ``cut``.
+            steps: shares to which a canary goes on by itself, as [0.05, 0.25, 1].
+            every: how long it stays at each of them: a number of rows of the new version, ``fn.tuples(number)``, or of
+                seconds.
+            promote_when: a function that is called here then, with what ``change.compare()`` returns, and answers
+                whether the canary goes on; if not it is asked again after as much. If it raises, or gives no boolean,
+                the canary is rolled back, as ``change.canary`` says.
+            tolerate: number of rows that may become dead letters of the new version; with more the canary is rolled
+                back, a moment later. (Where failures are no dead letters, see ``canary``.)
 
         Returns:
             The handle of the change.
@@ -156,10 +166,14 @@ class Run(RunMonitor):
         """
         updates, limit = as_updates(change), checked_limit(guard)
         limit_s, share = checked_timeout(timeout), 1.0 if canary is None else checked_canary(canary, merge)
-        return self._runner.queue.request(
+        gates = checked_gates(None if canary is None else share, steps, every, promote_when, tolerate)
+        requested = self._runner.queue.request(
             updates, scheduler if canary is None else "cut", pruning, merge=merge, limit=limit, rehearse=rehearse,
             timeout_s=limit_s, force=force, share=share,
         )  # fmt: skip
+        if gates is not None:
+            self._runner.canaries.begin(requested, gates)
+        return requested
 
     def examples(
         self, change: Mapping[str, Any] | DataflowBuilder, n: int = EXAMPLES, *, timeout: float = 30.0

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from fries_nb.changes.change import Change
 from fries_nb.dataflow.arguments import checked_seconds
 from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph, Operator
@@ -32,7 +33,7 @@ from fries_nb.driver.open_questions import GONE, OVER, Asked, Looked, Seen, With
 from fries_nb.errors import DataflowError, KeyTypeError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import has_state
-from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
+from fries_nb.protocol.messages import ArmsSeen, LookAtArms, LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.checkpoint_view import CheckpointView
 from fries_nb.running.row_table import (
@@ -57,7 +58,7 @@ LIMIT = 1 << 28
 """Maximum size of the states that one question copies, in bytes."""
 LAST_WORDS_S = 2.0
 """Seconds that the workers of a tap have to tell what they have found last, before it is given up."""
-ANSWERS: Mapping[type, type[Seen]] = {LookAtState: StateSeen, LookAtRows: RowsSeen}
+ANSWERS: Mapping[type, type[Seen]] = {LookAtState: StateSeen, LookAtRows: RowsSeen, LookAtArms: ArmsSeen}
 """Question to the kind of its answers."""
 SAMPLED = 1_000
 """Number of keys of a worker by which the size of its state is estimated."""
@@ -393,6 +394,14 @@ class RunLooks:
         look = replace(look, number=next(self._numbers))
         return [part for part in self._ask(operator, look, timeout) if isinstance(part, RowsSeen)]
 
+    def arms(self, change: Change, samples: bool, timeout: float) -> list[ArmsSeen]:
+        """What the workers of a canary's targets tell of its arms, if they have begun it; raises as ``states``."""
+        found: list[ArmsSeen] = []
+        for name in sorted(change.plan.targets):
+            parts = self._ask(name, LookAtArms(next(self._numbers), change.id, samples), timeout)
+            found += [part for part in parts if isinstance(part, ArmsSeen) and part.change == change.id]
+        return found
+
     def size_table(self, timeout: float) -> Any:
         """The same as a DataFrame."""
         from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
@@ -429,7 +438,7 @@ class RunLooks:
         return [part for part in self._ask(operator, look, timeout) if isinstance(part, StateSeen)]
 
     def _ask(
-        self, operator: str, look: LookAtState | LookAtRows, timeout: float, to: str = ""
+        self, operator: str, look: LookAtState | LookAtRows | LookAtArms, timeout: float, to: str = ""
     ) -> tuple[Seen, ...]:  # fmt: skip
         over_s = time.monotonic() + checked_seconds("timeout", timeout)
         driver = self._begun(operator)

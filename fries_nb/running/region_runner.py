@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.changes.canary_gates import CanaryStatus
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_queue import ChangeQueue
@@ -46,8 +47,9 @@ from fries_nb.operators.dead_letters import LETTER
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.protocol.messages import Chained, Compared, Failed, Report
+from fries_nb.protocol.messages import ArmsSeen, Chained, Compared, Failed, Report
 from fries_nb.protocol.trace import ROW_BITS, SPLIT_BITS, Record, identity_of, place_of
+from fries_nb.running.canaries import Canaries
 from fries_nb.running.change_records import ChangeRecords
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks, not_begun
@@ -88,6 +90,7 @@ class RegionRunner(QueueShell):
         looks: the questions of users for what workers hold.
         requeues: the requests to give rows of dead letters back.
         records_of_changes: what was seen when changes began.
+        canaries: those that are followed.
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
@@ -126,6 +129,7 @@ class RegionRunner(QueueShell):
         self.looks = RunLooks(self)
         self.requeues = RunRequeues(self, before)
         self.records_of_changes = ChangeRecords(self, self.looks)
+        self.canaries = Canaries(self)
         self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
@@ -340,6 +344,14 @@ class RegionRunner(QueueShell):
     ) -> ChangeEffect:  # fmt: skip
         """What a change has altered; see ``ChangeRecords.effect``."""
         return self.records_of_changes.effect(change, carried_out, window, timeout, since)
+
+    def arms(self, change: Change, samples: bool, timeout: float) -> Sequence[ArmsSeen]:
+        """What the workers of a canary's targets tell of both arms."""
+        return self.looks.arms(change, samples, timeout)
+
+    def canary(self, change: str) -> CanaryStatus | None:
+        """How far a canary is; see ``Canaries.status``."""
+        return self.canaries.status(change)
 
     def stop(self, drain: bool) -> None:
         """Request the end of the run; returns at once."""

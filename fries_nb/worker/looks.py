@@ -35,10 +35,20 @@ import pyarrow.compute as pc
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
+from fries_nb.operators.arms import Arm
 from fries_nb.operators.dry_run import Recent, newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
 from fries_nb.operators.state import Pickles
-from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
+from fries_nb.protocol.messages import (
+    ArmSeen,
+    ArmsSeen,
+    LookAtArms,
+    LookAtRows,
+    LookAtState,
+    RowsSeen,
+    StateSeen,
+    WorkerId,
+)
 from fries_nb.worker.worker import Worker
 
 PIECE_NS = 800_000
@@ -127,6 +137,24 @@ class StateLook:
             self._order.number, self.instance.worker, total, taken.content, tuple(taken.ends), is_last, error,
             self._longest_ns,
         )  # fmt: skip
+
+
+def arms_seen(order: LookAtArms, worker: Worker, member: WorkerId) -> ArmsSeen:
+    """What both arms of the last canary have done at an operator's worker. Never raises: an error is part of it."""
+    arms = next(one.arms for one in worker.instances if one.worker == member)
+    if arms is None or order.change not in ("", arms.change):
+        return ArmsSeen(order.number, member)
+    try:
+        old, new = _arm_seen(arms.old, order.samples), _arm_seen(arms.new, order.samples)
+    except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
+        words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
+        return ArmsSeen(order.number, member, error=words)
+    return ArmsSeen(order.number, member, arms.change, old, new, worker.instances[-1].worker.operator)
+
+
+def _arm_seen(arm: Arm, samples: bool) -> ArmSeen:
+    sampled = pickle.dumps(arm.made.take()) if samples else b""
+    return ArmSeen(arm.taken, arm.failed, arm.timed, arm.timed_ns, sampled)
 
 
 NONE = pa.RecordBatch.from_pylist([])

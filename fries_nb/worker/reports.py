@@ -48,12 +48,14 @@ import numpy as np
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import DUE
+from fries_nb.operators.arms import Arms
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.steps import Results
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import ChannelId, ChannelMeasured, Data, Measured, QueueMeasured, Report, TaskMeasured
+from fries_nb.protocol.rollout import RolloutStep, are_new
 from fries_nb.worker.events import (
     Instruction,
     Measure,
@@ -109,6 +111,10 @@ class WorkerReports:
         """Record the end-to-end latencies of tuples that reach a sink now."""
         due = due.to_numpy(zero_copy_only=False)
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return self._clock()
 
     def note_credit(self, is_blocked: bool) -> None:
         """Record that so much of the worker's output waits for credit that it takes no tuple, or no longer does."""
@@ -238,6 +244,8 @@ class WorkerOutput:
                 if kept is None or batch.num_rows > MANY:
                     kept = self.newest[branch] = deque(maxlen=BATCHES_KEPT)
                 kept.appendleft(batch)
+                for arms, steps in self._sampling():
+                    arms.made(batch, are_new(steps, batch), self._reports.now_ns())
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))
@@ -248,6 +256,11 @@ class WorkerOutput:
             if instance.letters:
                 writes += [Write(instance.worker, letter) for letter in instance.take_letters()]
         return writes
+
+    def _sampling(self) -> list[tuple[Arms, tuple[RolloutStep, ...]]]:
+        """In a canary, what samples the rows: the arms of the last target in the chain, with the canary's steps."""
+        found = [(one.arms, one.earlier[-1].steps) for one in self._instances if one.arms is not None and one.earlier]
+        return found[-1:]
 
 
 class ElementMeter:

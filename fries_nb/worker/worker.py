@@ -181,7 +181,7 @@ class Worker:
         self.instances = tuple(instances)
         self.outbox = outbox
         for instance in instances:
-            instance.track(outbox.changes)
+            instance.track(outbox.changes, self._clock)
         self.reports = WorkerReports(self.instances, self._inbox, self._clock)
         self._output = WorkerOutput(self.instances, outbox, self.reports)
         self._executor = self._running = self._compiled(self.instances)

@@ -38,6 +38,14 @@ class ByTen(Counting):
         return super().process(row, state) | {"nth": 10 * state["count"]}
 
 
+class Failing(Counting):
+    """Fails on each row, and so on those that a worker has kept, however few they are."""
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
+        """Never returns."""
+        raise ValueError("any")
+
+
 class Unopened:
     """Cannot be opened."""
 
@@ -83,7 +91,7 @@ def test_examples_of_changes_that_are_made_refused_or_only_planned(
     good = by_operator["K"][by_operator["K"]["_result"] == "differs"]
     assert (good["nth (after)"] == 10 * good["nth (before)"]).all()
 
-    change = run.reconfigure({"K": ByTen()})
+    change = run.reconfigure({"K": Failing()})
     assert change.result(PATIENCE_S).outcome == "aborted"
     assert "failed" in set(change.examples(timeout=PATIENCE_S).table["_result"])
     change = run.reconfigure({"M": lambda row: row | {"p": 0}})

@@ -2,7 +2,8 @@
 
 The cut of a change is, for each origin, the highest position that any worker of any target has begun: those that answer
 while they are frozen, and those that have ended or left. It is not below any earlier cut (the *floor*), which gives all
-such changes one order, even if the later one has none of the targets of the earlier one.
+such changes one order, even if the later one has none of the targets of the earlier one; nor, after a restart, below
+what had been read at the checkpoint.
 
 A change is *open* until a commit's marker, which follows all that sources have sent before it, has passed all workers,
 and the sources have read beyond the cut; after a restart they may not have. Then its workers drop the earlier function.
@@ -112,7 +113,8 @@ class Cuts:
         recovery = self._recovery
         recovery.read = {} if recovery.checkpoint is None else dict(recovery.checkpoint.read)
         by_row = [one for one in recovery.decided if one.steps]
-        self.floor = highest(one.steps[-1].cut for one in by_row)
+        # What the checkpoint has used up was begun as well; no worker will say so, and in a loop some may come again.
+        self.floor = highest((recovery.read, *(one.steps[-1].cut for one in by_row)))
         self._ended.clear()
         opened = open_by_row(recovery.decided, recovery.read)
         self._open = {one.change: (one.targets, one.steps) for one in by_row if one.change in opened}

@@ -159,6 +159,26 @@ def test_cohorts_of_a_column_pass_the_audit() -> None:
     assert (verdict.serializable, verdict.stale) == (True, ())
 
 
+def test_a_step_behind_a_restart_is_above_what_was_read() -> None:
+    """Workers that have begun nothing since then do not say so, and rows of the checkpoint are decided already."""
+    flow = fn.Dataflow("restarted")
+    source = flow.source("S", fn.rate(None, count=4), workers=2)
+    source.map("A", stamped(0)).map("B", dict).sink("out", fn.memory())
+    cluster = Cluster(flow.graph(workers=2), {"S": ROWS}, seed=3, checkpoints=True, window=300)
+    cluster.hold([one for one in cluster.workers if one.operator == "S"])
+    cluster.steps(60)
+    canary = canary_of(cluster)
+    cluster.steps(1_000)
+    kept = cluster.checkpoint()
+    cluster.until(lambda: cluster.asked[kept] is not None)
+    cluster.kill(0)
+    cluster.until(lambda: bool(cluster.recoveries))
+    read = dict(cluster.store.restoration().checkpoint.read)
+    assert ended(cluster, canary.ramp(0.5)) == "done"
+    first, last = cluster.journal[-1].steps
+    assert first.cut != read == {origin: min(position, read[origin]) for origin, position in last.cut.items()}
+
+
 def failing(row: dict[str, Any]) -> dict[str, Any]:
     """A new version that fails on some rows."""
     if row["value"] % 5 == 0:

@@ -67,6 +67,19 @@ def test_a_rollback_is_a_step_to_none(cluster: Cluster) -> None:
             go_on()
 
 
+def test_a_promoted_canary_is_rolled_back_as_any_change(cluster: Cluster) -> None:
+    """Wholly, once; it has no further step, before or behind that."""
+    canary = canary_of(cluster)
+    assert ended(cluster, canary.promote()) == "done"
+    back = canary.rollback()
+    assert (ended(cluster, back), back.origin) == ("done", f"rollback of {canary.id}")
+    for go_on in (canary.promote, lambda: canary.ramp(0), lambda: canary.ramp(0.5)):
+        with pytest.raises(PlanError, match="was promoted, so it has no further step"):
+            go_on()
+    with pytest.raises(PlanError, match=f"cannot be rolled back: change {back.id} has rolled it back"):
+        canary.rollback()
+
+
 def test_others_wait_until_one_version_is_left(cluster: Cluster) -> None:
     """Whatever they change."""
     canary = canary_of(cluster)
@@ -97,6 +110,8 @@ def test_a_rescale_does_not_wait_for_a_commit(cluster: Cluster) -> None:
         (-0.1, "expected a number from 0 to 1"),
         (True, "expected a number from 0 to 1"),
         ("5%", "expected a number from 0 to 1"),
+        (float("nan"), "expected a number from 0 to 1"),
+        (None, "expected a number from 0 to 1"),
     ],
 )
 def test_a_share_that_is_none_is_refused(cluster: Cluster, share: Any, words: str) -> None:

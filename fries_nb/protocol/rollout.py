@@ -86,9 +86,13 @@ def highest(given: Iterable[Positions]) -> dict[int, int]:
 
 
 def is_over(steps: Sequence[RolloutStep], read: Positions) -> bool:
-    """Whether, behind these positions of the sources, rows come of one version only."""
+    """Whether, behind these positions of the sources, rows come of one version only.
+
+    Rows of dead letters come once, each with an origin of its own below 0, so no more come of those in the cut.
+    """
     last = steps[-1]
-    return last.share in (0.0, 1.0) and all(read.get(origin, -1) >= position for origin, position in last.cut.items())
+    read_on = (read.get(origin, -1) >= position for origin, position in last.cut.items() if origin >= 0)
+    return last.share in (0.0, 1.0) and all(read_on)
 
 
 class BegunPositions:

@@ -194,6 +194,32 @@ def test_a_step_behind_a_restart_is_above_what_was_read() -> None:
     assert first.cut != read == {origin: min(position, read[origin]) for origin, position in last.cut.items()}
 
 
+def test_old_functions_are_dropped_behind_a_requeue() -> None:
+    """Rows of dead letters are in the cut, and no source ever reads beyond them."""
+    flow = fn.Dataflow("requeued")
+    source = flow.source("S", fn.rate(None, count=4), workers=2)
+    source.map("A", failing, on_error=fn.memory()).map("B", dict).sink("out", fn.memory())
+    cluster = Cluster(flow.graph(workers=2), {"S": ROWS}, seed=3, checkpoints=True, window=300)
+    cluster.hold([one for one in cluster.workers if one.operator == "S"])
+    cluster.steps(1_000)
+
+    def commit() -> None:
+        kept = cluster.checkpoint()
+        cluster.until(lambda: cluster.asked[kept] is not None)
+
+    commit()
+    letters = cluster.rows("A")[:3]
+    for version in (1, 2):
+        change = cluster.request({"A": stamped(version)}, "cut")
+        cluster.until(lambda change=change: change in cluster.outcomes)
+        if version == 1:
+            given = cluster.requeue("A", letters)
+            cluster.until(lambda given=given: given in cluster.requeued)
+    assert sum(origin < 0 for origin in cluster.journal[-1].steps[-1].cut) == len(letters)
+    commit()
+    assert cluster.controller._life.changes.cuts.open == ()
+
+
 def failing(row: dict[str, Any]) -> dict[str, Any]:
     """A new version that fails on some rows."""
     if row["value"] % 5 == 0:

@@ -36,8 +36,9 @@ LONGEST_FIRST = (
     "simulation/test_reshaping.py", "test_readme.py", "test_packaging.py", "test_site.py", "notebook/test_offers.py",
     "notebook/test_comparison.py",
     "spark/test_loop_changes.py", "spark/test_ends.py", "spark/test_run.py", "spark/test_borrowed.py",
-    "spark/test_reshaping_kills.py", "spark/test_cut.py", "spark/test_catalog.py", "spark/test_regions.py", "spark/test_liveness.py",
-    "spark/test_reshaping.py", "spark/test_kafka.py", "spark/test_run_checkpoints.py", "connectors/test_kafka_sink.py",
+    "spark/test_reshaping_kills.py", "spark/test_catalog.py", "spark/test_regions.py", "spark/test_liveness.py",
+    "spark/test_cut.py", "spark/test_reshaping.py",
+    "spark/test_kafka.py", "spark/test_run_checkpoints.py", "connectors/test_kafka_sink.py",
     "simulation/test_loops.py", "simulation/test_threads.py", "simulation/test_threaded_joining.py",
     "operators/test_bounds.py", "storage/test_crash_points.py",
 )  # fmt: skip

@@ -52,8 +52,8 @@ class Gates:
     tolerate: int = 0
 
     def after(self, share: float) -> float | None:
-        """The next share; ``None`` if there is none."""
-        return next((one for one in self.shares if one > share), None)
+        """The next share; ``None`` if there is none, as behind a rollback."""
+        return next((one for one in self.shares if 0 < share < one), None)
 
 
 def checked_gates(canary: Any, steps: Any, every: Any, promote_when: Any, tolerate: Any) -> Gates | None:

@@ -150,12 +150,14 @@ def checked_limit(guard: Any) -> Limit | None:
     raise PlanError(f"guard={guard!r}: expected seconds, more than 0 and at most a year, or fn.tuples(number)")
 
 
-def checked_canary(share: Any, merge: bool) -> float:
-    """The validated value of ``canary=``."""
+def checked_canary(share: Any, merge: bool, scheduler: str) -> float:
+    """The validated value of ``canary=``, which is made by the cut; ``fries`` is the default of all changes."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise PlanError(f"canary={share!r}: expected the share of rows that are new, more than 0 and less than 1")
     if merge:
         raise PlanError("a canary is a change of its own; expected merge=False")
+    if scheduler not in ("fries", "auto", "cut"):
+        raise PlanError(f"got a canary with scheduler={scheduler!r}; one is decided row by row, by scheduler='cut'")
     return float(share)
 
 

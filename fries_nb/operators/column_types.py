@@ -89,13 +89,14 @@ def as_value(row: Row, operator: str) -> Row:
 class EmittedColumns:
     """The columns that an operator's rows have had, which are null in later rows that lack them, as in a column."""
 
-    __slots__ = ("_names", "_operator", "keys")
+    __slots__ = ("_names", "_operator", "count", "keys")
 
     def __init__(self, names: dict[str, None], operator: str) -> None:
         # ``names``: the columns; shared by all compilations of the chain
         self._names, self._operator = names, operator
         # what the last row held that was completed; a row that holds the same has all columns
         self.keys: frozenset[object] = frozenset()
+        self.count = 0  # the number of columns then; another compilation may have met more since
 
     def complete(self, row: Row) -> None:
         """Add to a row, as nulls, the columns that it lacks."""
@@ -107,7 +108,7 @@ class EmittedColumns:
         for name in names:
             if name not in row:
                 row[name] = None
-        self.keys = frozenset(dict.keys(held))
+        self.keys, self.count = frozenset(dict.keys(held)), len(names)
 
     def _add(self, name: Any) -> None:
         try:

@@ -65,6 +65,7 @@ def loop(row, rows, keep, put_0):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -81,6 +82,7 @@ from fries_nb.operators.dry_run import Noted, noting
 from fries_nb.operators.error_policy import is_watched
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, compile_chain, resumed_steps
+from fries_nb.operators.row_versions import side_by_side, versions_of
 from fries_nb.operators.rows import (
     SETTLED,
     UNREAD,
@@ -110,6 +112,7 @@ class LoopStep:
     state: str = ""  # where the key of its state comes from: a ``list``, its ``row``, or empty if it keeps no state
     is_filter: bool = False  # whether its result decides if the row goes on
     branches: int = 0  # the number of branches of which its result is one; 0 if it is no split
+    has_versions: bool = False  # whether several functions run side by side, of which each row has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ def _call_names(at: int, shape: LoopShape) -> Iterator[str]:
             yield f"            {key} = read_{at}(row)"
         yield f"            try: state = find_{at}({key})"
         yield "            except TypeError: state = None"
-    call = f"call_{at}(row, touch_{at}({key}) if state is None else state)" if step.state else f"call_{at}(row)"
+    function = f"calls_{at}[versions_{at}[index]]" if step.has_versions else f"call_{at}"
+    call = f"{function}(row, touch_{at}({key}) if state is None else state)" if step.state else f"{function}(row)"
     yield f"            out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
     yield "        except FAILURES as error:"
     yield f"            raise failure(instance_{at}, error) from error"
@@ -290,13 +294,20 @@ def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
     """Whether an inner loop can process a chain: maps, filters, a split; none audited or with an error policy."""
     return (len(outputs) == 1 or instances[-1].operator.branches > 1) and not any(
         instance.audit
-        or instance.earlier
         or instance.agenda is not None
         or is_watched(instance)
         or not CALLS[instance.operator.kind].loops
         or is_generator(instance.function)
-        for instance in instances
+        or (instance.earlier and not _can_choose(instances[:position], instance))
+        for position, instance in enumerate(instances)
     )
+
+
+def _can_choose(before: Sequence[Instance], instance: Instance) -> bool:
+    """Whether the loop can call each version of an operator in the same way, and count its rows behind these."""
+    functions = [one.function for one in side_by_side(instance)]
+    alike = len({takes_state(function) for function in functions}) == 1 and not any(map(is_generator, functions))
+    return alike and all(one.operator.traits.returns is not Returns.ANSWER for one in before)
 
 
 class InnerLoop:
@@ -324,6 +335,8 @@ class InnerLoop:
         # ``known``: the branches in which columns have begun to settle; the first rows of the others take the common
         # path
         self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
+        self._versions: dict[int, Sequence[int]] = {}  # operator's position to the version of each row of a batch
+        self._versions_of: pa.RecordBatch | None = None
         self._shape = LoopShape((), ())
         self._loop: Callable[..., Stopped | None]
 
@@ -331,7 +344,8 @@ class InnerLoop:
 
     @cached_property
     def _by_name(self) -> bool:
-        return all(is_by_name(_called(instance)) for instance in self._instances)
+        versions = (one for instance in self._instances for one in side_by_side(instance))
+        return all(is_by_name(_called(one)) for one in versions)
 
     @cached_property
     def _recording(self) -> Step:
@@ -346,7 +360,7 @@ class InnerLoop:
 
     def run(self, columns: Columns, start: int, end: int) -> int:
         """Process rows; returns the position after the last one processed."""
-        if not self._crossing(columns) <= self._written:
+        if self._writes and not self._crosses_as_learned(columns):
             self._writes = ()
         if not self._is_ready(columns):
             start = self._begin(columns, start, end)
@@ -397,17 +411,22 @@ class InnerLoop:
 
     def _is_ready(self, columns: Columns) -> bool:
         """Whether the loop can process rows of this batch now."""
-        is_learned = bool(self._writes) and self._crossing(columns) <= self._written
+        is_learned = bool(self._writes) and self._crosses_as_learned(columns)
         return is_learned and columns.plain >= SETTLED and self._written <= columns.written.keys()
 
-    def _crossing(self, columns: Columns) -> set[str]:
-        """The new columns that rows between two operators have, as nulls if they were not written."""
-        names = {name for instance in self._instances[:-1] for name in instance.written.emitted}
-        return names.difference(columns.names) if names else names
+    def _crosses_as_learned(self, columns: Columns) -> bool:
+        """Whether rows between two operators have no new columns, nulls if they were not written, but those learned."""
+        written = set(columns.names)
+        for instance, writes in zip(self._instances[:-1], self._writes, strict=False):
+            written.update(writes)
+            if not written.issuperset(instance.written.emitted):
+                return False
+        return True
 
     def _run_once(self, columns: Columns, start: int, end: int) -> int:
         """Process rows up to one that is unexpected, and complete that one."""
         self._prepare(columns)
+        self._choose_versions(columns.batch)
         shape, row = self._shape, laid_row(columns, ItemRow if self._by_name else LaidRow)
         row.index = start - 1
         taken: list[list[list[Any]]] = [[[] for _ in ("", *shape.writes)] for _ in self._outputs]
@@ -418,6 +437,7 @@ class InnerLoop:
             stopped = self._loop(row, self._tuples(columns, start, end), *takes)
         finally:
             self.reached = index = row.index
+            self._count_versions(start, index, len(self._instances) if stopped is None else stopped[0])
             for output, (kept, *values) in zip(self._outputs, taken, strict=True):
                 indices = kept if shape.picks else range(start, index + (stopped is None))
                 output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
@@ -449,11 +469,30 @@ class InnerLoop:
             state = "" if not takes_state(instance.function) else "list" if key else "row"
             branches = instance.operator.branches
             is_filter = branches == 1 and instance.operator.traits.returns is Returns.ANSWER
-            steps.append(LoopStep(writes, state, is_filter, branches if branches > 1 else 0))
+            has_versions = bool(instance.earlier)
+            steps.append(LoopStep(writes, state, is_filter, branches if branches > 1 else 0, has_versions))
         shape = LoopShape(tuple(steps), laid, self._by_name)
         if shape != self._shape:
             self._loop = loop_of(shape, self._names)
             self._shape = shape
+
+    def _choose_versions(self, batch: pa.RecordBatch) -> None:
+        """Determine the version of each row where several run side by side."""
+        if batch is not self._versions_of:
+            self._versions_of = batch
+            self._versions = {
+                at: versions_of(instance.earlier, batch).tolist()
+                for at, instance in enumerate(self._instances) if instance.earlier
+            }  # fmt: skip
+        self._loop.__globals__.update({f"versions_{at}": chosen for at, chosen in self._versions.items()})
+
+    def _count_versions(self, start: int, last: int, stopped: int) -> None:
+        """Count the rows of each arm of a canary, from one to the last one, which has come to this operator."""
+        for at, chosen in self._versions.items():
+            if (arms := self._instances[at].arms) is not None:
+                each = arms.each(len(self._instances[at].earlier))
+                for version, count in Counter(chosen[start : last + (at <= stopped)]).items():
+                    each[version].taken += count
 
     def _keys_listed(self, columns: Columns) -> list[tuple[str, ...]]:
         """For each operator the columns of its state's key, if they are as they came in; else empty."""
@@ -485,6 +524,7 @@ def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for at, instance in enumerate(instances):
         names |= {f"instance_{at}": instance, f"call_{at}": _called(instance)}
+        names[f"calls_{at}"] = [_called(one) for one in side_by_side(instance)]
         names |= {f"find_{at}": instance.state.find, f"touch_{at}": instance.state.touch}
         names[f"read_{at}"] = key_reader(instance.operator.key)
     return names

@@ -215,7 +215,8 @@ def resumed_steps(
         step_of = CALLS[instance.operator.kind].step
         resumed.append(step_of(instance, replace(behind, call=call)))
         if position:
-            emits = [crossing_step(instances[position - 1], instance, step_of(instance, behind))]
+            step = _by_version(step_of, instance, behind) if instance.earlier else step_of(instance, behind)
+            emits = [crossing_step(instances[position - 1], instance, step)]
     return resumed[::-1]
 
 

@@ -635,15 +635,15 @@ def dedup_step(instance: Instance, behind: Behind) -> Step:
 
 def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
     """Passes rows from one operator of a chain to the next, as values with all columns, and counts them."""
-    operator, values, keys = before.worker.operator, dict.values, dict.keys
-    emitted = EmittedColumns(before.written.emitted, operator)
+    operator, values, keys, names = before.worker.operator, dict.values, dict.keys, before.written.emitted
+    emitted = EmittedColumns(names, operator)
 
     def crossing(row: Row) -> None:
         instance.processed += 1
-        if row.columns.plain < UNWRITTEN or emitted.keys:
+        if row.columns.plain < UNWRITTEN or names:
             if not are_plain(map(type, values(row))):
                 as_value(row, operator)
-            if keys(row) != emitted.keys:
+            if keys(row) != emitted.keys or len(names) != emitted.count:
                 emitted.complete(row)
         step(row)
 

@@ -165,7 +165,7 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         updates, limit = as_updates(change), checked_limit(guard)
-        limit_s, share = checked_timeout(timeout), 1.0 if canary is None else checked_canary(canary, merge)
+        limit_s, share = checked_timeout(timeout), 1.0 if canary is None else checked_canary(canary, merge, scheduler)
         gates = checked_gates(None if canary is None else share, steps, every, promote_when, tolerate)
         requested = self._runner.queue.request(
             updates, scheduler if canary is None else "cut", pruning, merge=merge, limit=limit, rehearse=rehearse,

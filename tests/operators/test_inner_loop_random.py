@@ -13,6 +13,8 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import OperatorError
 from fries_nb.operators import executors, inner_loop
 from fries_nb.operators.executors import InterruptFlag, executor_of
+from fries_nb.operators.instance import Ready
+from fries_nb.protocol.rollout import RolloutStep
 
 Row = dict[str, Any]
 USUAL = ("set", "sum", "overwrite", "read", "text")
@@ -25,6 +27,7 @@ STEPS = st.tuples(
     st.lists(st.sampled_from(USUAL), max_size=3).map(tuple),
     st.lists(st.tuples(st.sampled_from(UNUSUAL), st.sampled_from([5, 13, 29, 60]), st.integers(0, 59)), max_size=2),
     st.sampled_from(["map", "filter", "keyed", "split"]),
+    st.one_of(st.none(), st.lists(st.sampled_from(USUAL), max_size=2).map(tuple)),  # of a version in a canary
 )
 
 
@@ -89,21 +92,28 @@ class Drawn:
         return result
 
 
+def called(function: Drawn, kind: str, is_split: bool) -> Any:
+    """The function as an operator of a kind calls it."""
+    if is_split:
+        return lambda row, f=function, s=[]: f.process(row, s) is None or row.get("n", 0) % 3
+    if kind == "filter":
+        return lambda row, f=function, s=[]: f.process(row, s) is not None and row.get("n", 0) % 3 > 0
+    return function if kind == "keyed" else (lambda row, f=function, s=[]: f.process(row, s))
+
+
 def observed(drawn: list[Any], quota: int) -> list[Any]:
     """All that can be seen of a chain of these functions."""
     flag = InterruptFlag()
-    functions = [Drawn(usual, unusual, flag) for usual, unusual, _ in drawn]
+    functions = [Drawn(usual, unusual, flag) for usual, unusual, *_ in drawn]
     chain = []
-    for at, (function, (_, _, kind)) in enumerate(zip(functions, drawn, strict=True)):
-        own: Any = function if kind == "keyed" else (lambda row, f=function, s=[]: f.process(row, s))
-        if kind == "filter":
-            own = lambda row, f=function, s=[]: f.process(row, s) is not None and row.get("n", 0) % 3 > 0  # noqa: E731
-        if kind == "split" and at == len(drawn) - 1:
-            own = lambda row, f=function, s=[]: f.process(row, s) is None or row.get("n", 0) % 3  # noqa: E731
-            chain.append(instance(f"O{at}", Kind.SPLIT, own, branches=3))
-            continue
-        key = ("k",) if kind == "keyed" else ()
-        chain.append(instance(f"O{at}", Kind.FILTER if kind == "filter" else Kind.MAP, own, key=key))
+    for at, (function, (_, unusual, kind, other)) in enumerate(zip(functions, drawn, strict=True)):
+        is_split = kind == "split" and at == len(drawn) - 1
+        key, branches = ("k",) if kind == "keyed" else (), {"branches": 3} if is_split else {}
+        of_kind = Kind.SPLIT if is_split else Kind.FILTER if kind == "filter" else Kind.MAP
+        chain.append(instance(f"O{at}", of_kind, called(function, kind, is_split), key=key, **branches))
+        if other is not None:
+            chain[-1].prepared["u1"] = Ready(called(Drawn(other, unusual, flag), kind, is_split), None)
+            chain[-1].decide_rows("u1", (RolloutStep({}, 0.4),))
     running = executor_of(chain, flag, chain[-1].operator.branches, "")
     seen: list[Any] = []
     try:
@@ -117,6 +127,7 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
                 flag.raised = False
                 seen.append(running.advance(quota))
                 seen += [(branch, str(out.schema), out.to_pydict()) for branch, out in running.results()]
+        seen += [(one.arms.old.taken, one.arms.new.taken) for one in chain if one.arms]
     except OperatorError as error:
         seen += [str(error), error.details, running.remaining]
     seen += [list(one.state.live.items()) for one in chain]

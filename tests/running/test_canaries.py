@@ -153,7 +153,7 @@ def test_what_the_cut_cannot_do_is_refused(cluster: Cluster, update: fn.Update, 
 def test_a_canary_has_a_share_between_none_and_all(share: Any) -> None:
     """The others are plain changes, or none."""
     with pytest.raises(PlanError, match="expected the share of rows that are new"):
-        checked_canary(share, merge=False)
+        checked_canary(share, merge=False, scheduler="fries")
 
 
 def test_cohorts_of_a_column_pass_the_audit() -> None:

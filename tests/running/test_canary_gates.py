@@ -60,6 +60,17 @@ def test_a_canary_without_gates_stays_where_it_is_unless_rows_fail() -> None:
     )
 
 
+@pytest.mark.parametrize("steps", [None, SHARES])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_canary_that_is_over_waits_for_nothing(steps: list[float] | None, share: float) -> None:
+    """Whatever steps it had."""
+    gates = checked_gates(0.05, steps, None if steps is None else 5, None, 0)
+    assert gates is not None
+    progress = GateProgress(gates, share, 0)
+    assert progress.judge(ArmCounts(10**6), 10**6, dict) is None
+    assert progress.words == ""
+
+
 def raising(_: Any) -> bool:
     """A gate whose labels are late."""
     raise ValueError("no labels yet")

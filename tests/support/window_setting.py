@@ -40,7 +40,7 @@ class TimedRun:
 
     def __init__(self, instance: Instance, *behind: Instance, branches: int = 2) -> None:
         self.instance, self.counts = instance, ChangeBatch()
-        instance.track(self.counts)
+        instance.track(self.counts, lambda: 0)
         self.chain = (instance, *behind)
         self.branches = branches
         self.executor = self.compiled()

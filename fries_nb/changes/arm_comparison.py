@@ -1,10 +1,11 @@
 """The comparison of both arms of a canary, of what their workers have counted and sampled (see ``operators.arms``).
 
+>>> import pyarrow as pa
 >>> from fries_nb.protocol.messages import ArmSeen, ArmsSeen, WorkerId
 >>> def arm(taken, scores):
 ...     rows = pa.RecordBatch.from_pydict({"score": scores, "card": ["a", "b"] * (len(scores) // 2)})
-...     latencies = tuple([5.0] * len(scores))
-...     return ArmSeen(taken, 0, 10, 2_000_000, pickle.dumps(Sampled((rows,), tuple(range(len(scores))), latencies)))
+...     sampled = Sampled((rows,), tuple(range(len(scores))), tuple([5.0] * len(scores)))
+...     return ArmSeen(taken, 0, (200_000, 100_000, 9_000_000), pickle.dumps(sampled))
 >>> seen = [ArmsSeen(1, WorkerId("FM", 0), "u1", arm(95, [0.5, 0.3]), arm(5, [0.5, 0.9, None, 0.7]), "FM")]
 >>> arms = compared_arms(seen, ["FM"])
 >>> print(arms[["rows", "failures", "ms", "p50_ms", "score nulls", "score mean", "score p90"]])
@@ -28,6 +29,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,7 @@ class ArmCounts:
     Attributes:
         rows: number of rows that came to it, at the target that most came to.
         failures: number of dead letters, at all targets.
-        ms: milliseconds for a row, in all chains with a target; ``None`` if none was timed.
+        ms: median of milliseconds for a row, in all chains with a target; ``None`` if none was timed.
     """
 
     rows: int = 0
@@ -69,12 +71,9 @@ def counts_of(parts: Sequence[ArmsSeen], arm: str) -> ArmCounts:
         name = part.worker.operator
         taken[name] = taken.get(name, 0) + seen.taken
         failed += seen.failed
-        timed = chains.setdefault(part.of, {}).setdefault(name, [0, 0])
-        timed[0] += seen.timed
-        timed[1] += seen.timed_ns
+        chains.setdefault(part.of, {}).setdefault(name, []).extend(seen.timed_ns)
     # A target is timed until rows have left its chain, so of a chain the first target has all of the time.
-    longest = [max((ns / count for count, ns in each.values() if count), default=None) for each in chains.values()]
-    known = [ns for ns in longest if ns is not None]
+    known = [max(median(each) for each in timed) for of in chains.values() if (timed := [*filter(None, of.values())])]
     return ArmCounts(max(taken.values(), default=0), failed, round(sum(known) / 1e6, 4) if known else None)
 
 
@@ -87,7 +86,7 @@ def compared_arms(parts: Sequence[ArmsSeen], order: Sequence[str], by: str | Non
         by: a column whose values divide the rows of the samples.
 
     Raises:
-        PlanError: no sampled row has the column ``by``.
+        PlanError: no sampled row has the column ``by``, or it has lists or structs.
     """
     from pandas import DataFrame, Index, MultiIndex  # takes longer to import than all of fries_nb's own modules
 
@@ -99,6 +98,8 @@ def compared_arms(parts: Sequence[ArmsSeen], order: Sequence[str], by: str | Non
     columns = dict.fromkeys(name for arm in ARMS for row, _ in last[arm] for name in row)
     if by not in columns:
         raise PlanError(f"by={by!r}: no sampled row has that column; they have {', '.join(columns) or 'none'}")
+    if any(isinstance(row.get(by), list | dict) for arm in ARMS for row, _ in last[arm]):
+        raise PlanError(f"by={by!r} has lists or structs; expected a column of single values")
     groups: dict[Any, dict[str, list[dict[str, Any]]]] = {}
     for arm in ARMS:
         for row, _ in last[arm]:

@@ -296,13 +296,13 @@ class Change:
 
         Returns:
             A pandas DataFrame with a row for each arm, ``old`` and ``new``: ``rows``, ``failures`` (dead letters),
-            ``ms`` (for a row, at the operator and those chained behind it), ``p50_ms`` and ``p99_ms`` (from when rows
-            were due until they left the last changed operator), and of each output column ``<column> nulls`` (a
-            share), ``mean``, ``p10``, ``p50`` and ``p90`` of numbers, ``top values`` of others; with ``<operator>: ``
-            in front if rows of several were sampled. So ``arms.failures.new`` is a number.
+            ``ms`` (the median for a row, at the operator and those chained behind it), ``p50_ms`` and ``p99_ms`` (from
+            when rows were due until they left the last changed operator), and of each output column ``<column> nulls``
+            (a share), ``mean``, ``p10``, ``p50`` and ``p90`` of numbers, ``top values`` of others; with ``<operator>:
+            `` in front if rows of several were sampled. So ``arms.failures.new`` is a number.
 
         Raises:
-            PlanError: it is no canary, or is not done, nothing is left of it, or no sampled row has the column ``by``.
+            PlanError: it is no canary, or is not done, nothing is left of it, or ``by`` is no column of single values.
             RunError: the run has ended without it, or the rows cannot be copied.
             TimeoutError: a worker has not answered in time.
         """

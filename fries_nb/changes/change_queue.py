@@ -623,6 +623,8 @@ class ChangeQueue:
             raise PlanError(f"change {change.id} is no canary; expected one of run.reconfigure(..., canary=0.05)")
         if not change.done:
             raise PlanError(f"change {change.id} is still under way; expected one that is done; its result() waits")
+        if (outcome := change.result(0)).outcome == "aborted":
+            raise PlanError(f"change {change.id} is aborted, so there is nothing to compare: {outcome.error}")
         parts = self._shell.arms(change, True, timeout)
         if not parts:
             why = "a later canary has begun, or the run went back to a checkpoint without it"

@@ -342,8 +342,7 @@ class Host:
         limit = LAST_BYTES // max(1, sum(len(instance.state) > 0 for _, instance in held))
         for worker, instance in held:
             self._tell(rows_seen(LookAtRows(UNASKED, LAST_ROWS), worker, instance.worker))
-            if instance.arms is not None:
-                self._tell(arms_seen(LookAtArms(UNASKED, ""), worker, instance.worker))
+            self._tell(arms_seen(LookAtArms(UNASKED, ""), worker, instance.worker))
             order = LookAtState(UNASKED, most=max(1, len(instance.state)), limit=limit)
             look, part = StateLook(order, instance, time.monotonic_ns), None
             while part is None or not part.is_last:

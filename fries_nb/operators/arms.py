@@ -21,6 +21,7 @@ hashes; and the hash is another one than that of cohorts.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +37,8 @@ SAMPLED_BYTES = 2 << 20
 """Bytes beyond which a sample goes on with half as many rows."""
 TIMED = 16
 """One of so many rows is timed."""
+TIMES_KEPT = 256
+"""Number of times that are kept; their median counts, since a thread that waits its turn adds much to a few."""
 _ALL = 1 << 64
 
 Hashes = npt.NDArray[np.uint64]
@@ -109,15 +112,13 @@ class Arm:
     Attributes:
         taken: number of rows that came to it.
         failed: number of them that became dead letters.
-        timed: number of them that were timed.
-        timed_ns: nanoseconds of these, until they had left the chain.
+        timed_ns: nanoseconds that the last ones which were timed have taken, each until it had left the chain.
         made: a sample of the rows that left the chain.
     """
 
     taken: int = 0
     failed: int = 0
-    timed: int = 0
-    timed_ns: int = 0
+    timed_ns: deque[int] = field(default_factory=lambda: deque(maxlen=TIMES_KEPT))
     made: Sample = field(default_factory=Sample)
 
 

@@ -733,14 +733,14 @@ class ArmSeen(msgspec.Struct, frozen=True):
     """What one arm of a canary has done at a worker; see ``operators.arms.Arm``.
 
     Attributes:
-        taken, failed, timed, timed_ns: its counts.
+        taken, failed: its counts.
+        timed_ns: the times of single rows.
         sampled: its sample, a pickled ``Sampled``; empty if none was asked for.
     """
 
     taken: int = 0
     failed: int = 0
-    timed: int = 0
-    timed_ns: int = 0
+    timed_ns: tuple[int, ...] = ()
     sampled: bytes = b""
 
 

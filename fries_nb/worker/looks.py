@@ -154,7 +154,7 @@ def arms_seen(order: LookAtArms, worker: Worker, member: WorkerId) -> ArmsSeen:
 
 def _arm_seen(arm: Arm, samples: bool) -> ArmSeen:
     sampled = pickle.dumps(arm.made.take()) if samples else b""
-    return ArmSeen(arm.taken, arm.failed, arm.timed, arm.timed_ns, sampled)
+    return ArmSeen(arm.taken, arm.failed, tuple(arm.timed_ns), sampled)
 
 
 NONE = pa.RecordBatch.from_pylist([])

@@ -122,16 +122,16 @@ def arm(identities: range, failed: int = 0, most: int = 1_000, **columns: list[A
     rows = {"n": list(identities)} | columns
     hidden = {TRANSACTION: list(identities), DUE: [0] * len(identities)}
     sample.add(pa.RecordBatch.from_pydict(rows | hidden), 1_000_000)
-    return ArmSeen(len(identities), failed, 4, 4_000, pickle.dumps(sample.take()))
+    return ArmSeen(len(identities), failed, (1_000,), pickle.dumps(sample.take()))
 
 
 def test_counts_of_targets_are_of_rows_that_pass_all_of_them() -> None:
     """Failures add up, rows do not: the same rows come to each target; nor do times within one chain."""
     parts = [
-        ArmsSeen(1, WorkerId("A", 0), "u", ArmSeen(9, 1, 2, 8_000_000), ArmSeen(), "B"),
-        ArmsSeen(1, WorkerId("A", 1), "u", ArmSeen(7, 0, 2, 4_000_000), ArmSeen(), "B"),
-        ArmsSeen(1, WorkerId("B", 0), "u", ArmSeen(15, 2, 1, 1_000_000), ArmSeen(), "B"),
-        ArmsSeen(1, WorkerId("C", 0), "u", ArmSeen(15, 0, 1, 500_000), ArmSeen(), "C"),
+        ArmsSeen(1, WorkerId("A", 0), "u", ArmSeen(9, 1, (4_000_000, 3_000_000)), ArmSeen(), "B"),
+        ArmsSeen(1, WorkerId("A", 1), "u", ArmSeen(7, 0, (2_000_000,)), ArmSeen(), "B"),
+        ArmsSeen(1, WorkerId("B", 0), "u", ArmSeen(15, 2, (1_000_000,)), ArmSeen(), "B"),
+        ArmsSeen(1, WorkerId("C", 0), "u", ArmSeen(15, 0, (500_000,)), ArmSeen(), "C"),
     ]
     assert counts_of(parts, "old") == ArmCounts(16, 3, 3.5)
     assert counts_of(parts, "new") == ArmCounts(0, 0, None)
@@ -168,6 +168,8 @@ def test_a_comparison_by_a_column_that_some_rows_lack() -> None:
     assert [str(value) for value, _ in by.index] == ["nan", "nan", "1.0", "1.0", "2.0", "2.0"]
     with pytest.raises(PlanError, match="by='q': no sampled row has that column; they have n, p"):
         compared_arms(parts, ["A"], by="q")
+    with pytest.raises(PlanError, match="has lists or structs"):
+        compared_arms([ArmsSeen(1, WorkerId("A", 0), "u", arm(range(1), p=[[1]]), ArmSeen(), "A")], ["A"], by="p")
     with pytest.raises(PlanError, match="they have none"):
         compared_arms([], ["A"], by="q")
 

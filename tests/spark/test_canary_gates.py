@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
+from fries_nb.errors import PlanError
 from fries_nb.run import Run
 
 
@@ -75,11 +76,11 @@ def test_gates_promote_and_roll_back_and_both_versions_are_compared(spark: Spark
     assert failing.canary.reason.endswith("rows have failed in the new version, and tolerate=3")
     assert failing.compare().failures.new > 3
     assert failing.compare().failures.old == 0
-    with pytest.raises(fn.PlanError, match="a later canary has begun"):
+    with pytest.raises(PlanError, match="a later canary has begun"):
         change.compare()
     plain = run.reconfigure({"MC": scored})
     assert plain.result(PATIENCE_S).outcome == "done"
-    with pytest.raises(fn.PlanError, match=f"change {plain.id} is no canary"):
+    with pytest.raises(PlanError, match=f"change {plain.id} is no canary"):
         plain.compare()
     assert plain.canary is None
     run.stop(drain=True)

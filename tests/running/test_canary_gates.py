@@ -48,7 +48,7 @@ def test_gates_that_make_no_sense_are_refused(given: dict[str, Any], words: str)
 
 
 def test_a_canary_without_gates_stays_where_it_is_unless_rows_fail() -> None:
-    """It waits for the user."""
+    """It waits for the user, and once it is rolled back for nothing."""
     assert checked_gates(None, None, None, None, 0) is None
     gates = checked_gates(0.05, None, None, None, 1)
     assert gates is not None
@@ -58,6 +58,7 @@ def test_a_canary_without_gates_stays_where_it_is_unless_rows_fail() -> None:
     assert progress.judge(ArmCounts(10**6, 2), 10**6, dict) == GateDecision(
         0.0, "2 rows have failed in the new version, and tolerate=1"
     )
+    assert GateProgress(gates, 0.0, 0).words == ""
 
 
 @pytest.mark.parametrize("steps", [None, SHARES])

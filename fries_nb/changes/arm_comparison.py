@@ -27,7 +27,7 @@ Name: score mean, dtype: float64
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from fries_nb.changes.change_effect import figures_of_column
+from fries_nb.dataflow.masking import MASK
 from fries_nb.errors import PlanError
 from fries_nb.operators.arms import Sampled
 from fries_nb.protocol.messages import ArmSeen, ArmsSeen
@@ -77,13 +78,16 @@ def counts_of(parts: Sequence[ArmsSeen], arm: str) -> ArmCounts:
     return ArmCounts(max(taken.values(), default=0), failed, round(sum(known) / 1e6, 4) if known else None)
 
 
-def compared_arms(parts: Sequence[ArmsSeen], order: Sequence[str], by: str | None = None) -> Any:
+def compared_arms(
+    parts: Sequence[ArmsSeen], order: Sequence[str], by: str | None = None, hide: Collection[str] = ()
+) -> Any:  # fmt: skip
     """A pandas DataFrame of both arms; see ``Change.compare``.
 
     Args:
         parts: what the workers of all targets have told.
         order: the operators, in the order of the flow.
         by: a column whose values divide the rows of the samples.
+        hide: columns that ``shown_arms`` masks.
 
     Raises:
         PlanError: no sampled row has the column ``by``, or it has lists or structs.
@@ -93,7 +97,7 @@ def compared_arms(parts: Sequence[ArmsSeen], order: Sequence[str], by: str | Non
     samples = {name: {arm: list(_rows(parts, name, arm)) for arm in ARMS} for name in _gave(parts, order)}
     if by is None:
         rows = [_figures(parts, samples, arm) for arm in ARMS]
-        return DataFrame(rows, index=Index(ARMS, name="arm"))
+        return _hiding(DataFrame(rows, index=Index(ARMS, name="arm")), hide)
     last = samples[list(samples)[-1]] if samples else {arm: [] for arm in ARMS}
     columns = dict.fromkeys(name for arm in ARMS for row, _ in last[arm] for name in row)
     if by not in columns:
@@ -107,7 +111,12 @@ def compared_arms(parts: Sequence[ArmsSeen], order: Sequence[str], by: str | Non
             groups.setdefault(row.get(by), {one: [] for one in ARMS})[arm].append(rest)
     keys = [(group, arm) for group in sorted(groups, key=_sortable) for arm in ARMS]
     found = [{"rows": len(groups[group][arm]), **dict(_of_rows(groups[group][arm]))} for group, arm in keys]
-    return DataFrame(found, index=MultiIndex.from_tuples(keys, names=[by, "arm"]))
+    return _hiding(DataFrame(found, index=MultiIndex.from_tuples(keys, names=[by, "arm"])), hide)
+
+
+def _hiding(table: Any, hide: Collection[str]) -> Any:
+    table.attrs["hidden_columns"] = sorted(hide)
+    return table
 
 
 def sampled_rows(parts: Sequence[ArmsSeen], order: Sequence[str]) -> Any:
@@ -118,6 +127,34 @@ def sampled_rows(parts: Sequence[ArmsSeen], order: Sequence[str]) -> Any:
         row | {ARM: arm, OPERATOR: name, LATENCY: latency_ms}
         for name in _gave(parts, order) for arm in ARMS for row, latency_ms in _rows(parts, name, arm)
     ])  # fmt: skip
+
+
+def shown_arms(table: Any) -> list[tuple[str, str, Any, Any]]:
+    """What is shown of a comparison: group, figure, old and new, with masks in place of hidden columns.
+
+    Counts, times, means and most frequent values, and shares of nulls where there are some; quantiles are left out.
+    """
+    by, hide = table.index.names[0] if table.index.nlevels > 1 else "", table.attrs.get("hidden_columns", ())
+    found = list[tuple[str, str, Any, Any]]()
+    columns = {figure: list(table[figure]) for figure in table}  # in a row of a DataFrame numbers have one type
+    for place in range(0, len(table), len(ARMS)):  # the arms of a group are side by side
+        group = table.index[place][0] if by else ""
+        for figure, values in columns.items():
+            column, _, measure = str(figure).rpartition(" ")
+            column = column.removesuffix(" top").rpartition(": ")[2]
+            sides = [_plain(value) for value in values[place : place + len(ARMS)]]
+            if measure in ("p10", "p50", "p90") or (measure == "nulls" and not any(sides)) or sides == [None, None]:
+                continue
+            if column in hide and measure != "nulls":
+                sides = [None if side is None else MASK for side in sides]
+            found.append((MASK if by in hide else str(group), str(figure), *sides))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A figure as a value of Python's own; ``None`` for one that there is not."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _gave(parts: Iterable[ArmsSeen], order: Sequence[str]) -> list[str]:

@@ -609,7 +609,7 @@ class ChangeQueue:
 
     def compare(self, change: Change, by: str | None, timeout: float) -> Any:
         """What both versions of a canary have done; see ``Change.compare``."""
-        return compared_arms(self._arms(change, timeout), self.graph.order, by)
+        return compared_arms(self._arms(change, timeout), self.graph.order, by, self._shell.hide)
 
     def sample(self, change: Change, timeout: float) -> Any:
         """Rows that both versions of a canary have made; see ``Change.sample``."""

@@ -38,6 +38,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, parse_argstring
 from traitlets import HasTraits
 
+from fries_nb.dataflow.arguments import Tuples
 from fries_nb.errors import DataflowError, FriesError, PlanError, close_match, exception_text
 from fries_nb.notebook.summaries import quoted
 from fries_nb.planning.schedulers import CHOICES
@@ -168,6 +169,36 @@ def _plain(argument: str, given: str | None) -> str | None:
 def unquoted(name: str) -> str:
     """The name without the quotes that it was typed with."""
     return name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name
+
+
+def share_of(given: str, option: str) -> float:
+    """A share, as in ``5%`` or ``0.05``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    text = unquoted(given.strip())
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"{option} {shortened(given)}: expected a share, as in 5% or 0.05")
+    return share
+
+
+def limit_of(given: str | None) -> float | Tuples | None:
+    """A number of rows, or of seconds, as in ``30s``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if given is None:
+        return None
+    text = given.replace("_", "")
+    if not text.removesuffix("s").isdecimal() or not int(text.removesuffix("s")):
+        raise UsageError(f"--every {shortened(given)}: expected rows of the new version, as in 10000, or seconds, 30s")
+    return float(text[:-1]) if text.endswith("s") else Tuples(int(text))
 
 
 PLACEHOLDER = "new_function"

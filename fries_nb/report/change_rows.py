@@ -59,6 +59,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fries_nb.changes.arm_comparison import shown_arms
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import ChangeEffect, EffectFigure
 from fries_nb.changes.change_examples import Example, Examples
@@ -92,6 +93,8 @@ MOST_LINES = 1_000
 """Lines of a function that are compared; comparing takes time that grows faster than their number."""
 MOST_SHOWN = 400
 """Lines of a difference that are shown."""
+MOST_FIGURES = 300
+"""Figures of a comparison of both versions that are shown."""
 MOST_CHARS = 240
 """Letters of a line that are shown."""
 _MOST_ATTRIBUTES = 100
@@ -444,6 +447,20 @@ def effect_parts(effect: ChangeEffect) -> Markup:
         for name in dict.fromkeys(one.operator for one in effect.measures)
     ]
     return part("examples", _EXAMPLES_CSS, ["column", "measure", "before", "after"], groups, [effect.words], "")
+
+
+def canary_parts(words: str, table: Any = None) -> Markup:
+    """How far a canary is, and its comparison as a table; see ``Change.compare``."""
+    if table is None:
+        return part("canary", _EXAMPLES_CSS, words, "", [])
+    by = table.index.names[0] if table.index.nlevels > 1 else ""
+    rows = [
+        [*([group] if by else []), figure, *(shown_value(MISSING if side is None else side) for side in sides)]
+        for group, figure, *sides in shown_arms(table)
+    ]
+    if len(rows) > MOST_FIGURES:
+        words = f"{words}; {MOST_FIGURES} of {len(rows):,} figures are shown, and change.compare(...) has all"
+    return part("canary", _EXAMPLES_CSS, words, by, rows[:MOST_FIGURES])
 
 
 def _figures(measure: EffectFigure) -> Iterator[Cell]:

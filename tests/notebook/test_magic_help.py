@@ -31,6 +31,7 @@ class Count:
     def close(self, key, time, state): return state
 counts = {7: {"n": 1}}
 better_models = {"FM": {"ten payments": MerchantModel(window=10)}}
+new_model = MerchantModel(window=10)
 small_models = fn.lighter({"FM": MerchantModel(window=1)})
 flow = fn.Dataflow("fraud")
 payments = flow.source("payments", fn.rate(10), time="timestamp")
@@ -91,6 +92,8 @@ def test_every_example_in_the_help_of_a_magic_runs(shell: InteractiveShell, read
             if not cell.startswith(STARTS) or "--replace" in cell:
                 told(shell, "%fries_run fraud --audit")
                 told(shell, "%fries_reconfigure FM=better")  # that there is one to roll back
+            if magic == "fries_canary":  # there is one to look at
+                told(shell, "%fries_canary FM=better")
             if cell.startswith("%fries_apply"):  # there is a difference
                 shell.run_cell(DECLARED.replace("[0.4, 0.6]", "[0.5, 0.5]")).raise_error()
             result = told(shell, cell)

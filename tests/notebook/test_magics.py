@@ -12,6 +12,7 @@ from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
+import fries_nb as fn
 from fries_nb.errors import DataflowError, FriesError, PlanError, ReconfigurationError, RunError
 
 PLAIN = """%%fries_dataflow plain
@@ -30,7 +31,7 @@ def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
     assert "".join(capsys.readouterr()) == ""
     names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
     expected = "dataflow run reconfigure rollback requeue stop plan status constrain audit report frontier loops"
-    expected += " rescale examples compare dashboard diff apply state rows"
+    expected += " rescale examples compare dashboard diff apply state rows canary"
     assert names == {f"fries_{name}" for name in expected.split()}
     assert len(shell.Completer.custom_matchers) == 1
     shell.run_line_magic("unload_ext", "fries_nb")
@@ -163,6 +164,51 @@ def test_misuse_is_one_line(
     assert type(error) is UsageError
     assert said in str(error)
     assert stand_ins == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%fries_canary", "'fraud' has no canary; %fries_canary FM=new_model --share 5% begins one"),
+        ("%fries_canary --ramp 25%", "'fraud' has no canary"),
+        ("%fries_canary --share 5%", "--share begins a canary; expected OPERATOR=expression as well"),
+        ("%fries_canary --promote-when f", "--promote-when begins a canary"),
+        ("%fries_canary --ramp 25% --promote", "--promote is of the open canary, and stands alone"),
+        ("%fries_canary FM=dict --rollback", "--rollback is of the open canary, and stands alone"),
+        ("%fries_canary FM=dict --share five", "--share five: expected a share, as in 5% or 0.05"),
+        ("%fries_canary FM=dict --steps 5%,200%", "--steps 200%: expected a share"),
+        ("%fries_canary FM=dict --steps 5%,1 --every soon", "--every soon: expected rows of the new version"),
+        ("%fries_canary FM=dict --steps 5%,1 --every 9 --promote-when f", "there is no such variable"),
+    ],
+)
+def test_misuse_of_a_canary_is_one_line(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], run: StandIn, line: str, said: str
+) -> None:
+    """And nothing is requested."""
+    assert said in str(refused(shell, line, capsys))
+    assert run.made == ()
+
+
+def test_a_canary_is_begun_shown_and_gone_on_with(shell: InteractiveShell, run: StandIn) -> None:
+    """Options become those of a run; both versions are shown, hidden columns masked, and steps are of the canary."""
+    shell.user_ns["better"] = bool
+    gates = "--steps 5%,0.25,100% --every 10_000 --promote-when better --tolerate 3"
+    shown = told(shell, f"%fries_canary FM=dict {gates} -o mine")
+    assert "Next: %fries_canary, %fries_canary --ramp 25%" in shown
+    assert shell.user_ns["mine"] is run.made[0]
+    told(shell, "%fries_canary MC=dict --share 10% --every 30s")
+    asked = {"steps": [0.05, 0.25, 1.0], "every": fn.tuples(10_000), "promote_when": bool, "tolerate": 3}
+    bare = {"steps": None, "every": 30.0, "promote_when": None, "tolerate": 0}
+    assert run.canaries.asked == [{"canary": 0.05, **asked}, {"canary": 0.1, **bare}]
+    shown = told(shell, "%fries_canary")
+    assert "MC by fries: 10% of the cohorts since " in shown
+    assert shown.endswith("old, new:\n  rows: 95, 5\n  failures: 0, 0\n  <b> mean: 0.5, 0.75\n  card mean: •••, •••")
+    html = shell.run_cell("%fries_canary --by n").result._repr_mimebundle_()["text/html"]
+    assert "<caption>Both versions, by n</caption>" in html
+    assert "&lt;b&gt; mean</td><td>0.5</td><td>0.75" in html
+    for line, share in (("--ramp 25%", 0.25), ("--promote", 1.0), ("--rollback", 0.0)):
+        told(shell, f"%fries_canary {line}")
+        assert run.canaries.shares["u2"] == share
 
 
 def test_what_runs_is_replaced_only_when_that_is_said(

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from pandas import DataFrame, Index, MultiIndex
+
+from fries_nb.changes.arm_comparison import ARMS, ArmCounts
+from fries_nb.changes.canary_gates import CanaryStatus
 from fries_nb.changes.change import Change, FunctionPairs
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress
+
+
+@dataclass
+class StandInCanaries:
+    """Canaries whose share is what was asked for; both versions have made what a page must escape, or mask."""
+
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    shares: dict[str, float] = field(default_factory=dict)
+    waits: str = ""
+
+    def status(self, change: str) -> CanaryStatus | None:
+        """As asked for."""
+        if change not in self.shares:
+            return None
+        return CanaryStatus(self.shares[change], 0.0, ArmCounts(95, 0, 0.2), ArmCounts(5, 0, 0.4), self.waits)
+
+    def compare(self, by: str | None) -> DataFrame:
+        """Of few rows."""
+        figures = {"<b> mean": [0.5, 0.75], "<b> p50": [0.5, 0.7], "card mean": [4000.0, 4001.0]}
+        if by is None:
+            table = DataFrame({"rows": [95, 5], "failures": [0, 0]} | figures, index=Index(ARMS, name="arm"))
+        else:
+            table = DataFrame(figures, index=MultiIndex.from_tuples([(7, arm) for arm in ARMS], names=[by, "arm"]))
+        table.attrs["hidden_columns"] = ["card"]
+        return table
 
 
 @dataclass
@@ -20,10 +50,33 @@ class ChangesAsked:
     far: Callable[[str], ChangeProgress | None] = lambda change: None
     blocked: Callable[[str], str | None] = lambda change: None
     cancelled: Callable[[str], None] = lambda change: None
+    canaries: StandInCanaries = field(default_factory=StandInCanaries)
+    begin: Callable[[str, float], Change] | None = None
 
     def cancel(self, change: str) -> None:
         """As told."""
         self.cancelled(change)
+
+    def share(self, change: str) -> float:
+        """As asked for."""
+        return self.canaries.shares.get(change, 1.0)
+
+    def canary(self, change: str) -> CanaryStatus | None:
+        """As asked for."""
+        return self.canaries.status(change)
+
+    def compare(self, change: Change, by: str | None, timeout: float) -> DataFrame:
+        """Of few rows."""
+        return self.canaries.compare(by)
+
+    def step(self, change: str, share: float) -> Change:
+        """Is done."""
+        assert self.begin is not None
+        return self.begin(change, share)
+
+    def roll_back(self, scheduler: str = "fries", change: str = "") -> Change:
+        """Is done."""
+        return self.step(change, 0.0)
 
     def functions(self, change: str) -> FunctionPairs:
         """As told."""

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from changes_asked import ChangesAsked
+from changes_asked import ChangesAsked, StandInCanaries
 from IPython.core.interactiveshell import InteractiveShell
 from pandas import DataFrame
 from traitlets.config import Config
@@ -153,6 +153,7 @@ class StandIn:
         self.why_aborted = "FM[0]: open() raised OSError: no model"
         self.asked: dict[str, Any] = {}
         self.made: tuple[Change, ...] = ()
+        self.canaries = StandInCanaries()
         self.tried: list[tuple[Any, int]] = []
         self.no_examples = ""
         self.cancelled: list[str] = []
@@ -210,6 +211,8 @@ class StandIn:
         merge: bool = False,
         guard: float | None = None,
         force: bool = False,
+        canary: float | None = None,
+        **gates: Any,
     ) -> Change:
         """Refuses what a run refuses; a change that is doubted is aborted unless it is forced."""
         updates = as_updates(change)
@@ -218,8 +221,12 @@ class StandIn:
         self.asked, self.guard = change, guard
         pairs = {name: (self.graph.operator(name).function, one.function) for name, one in updates.items()}
         far, cancelled = (lambda _: self.progress), self.cancelled.append
-        known = ChangesAsked(lambda _: pairs, self._replayed, far, self._blocked, cancelled)
+        canaries = self.canaries
+        known = ChangesAsked(lambda _: pairs, self._replayed, far, self._blocked, cancelled, canaries, self._step)
         asked = Change(f"u{len(self.made) + 1}", plan, updates, 1.0, run=known)
+        if canary is not None:
+            canaries.asked.append({"canary": canary, **gates})
+            canaries.shares[asked.id] = canary
         doubted = self.doubt if not force else ""
         if self.outcome is not None:
             outcome = "aborted" if doubted else self.outcome
@@ -228,6 +235,11 @@ class StandIn:
             asked.resolve(Outcome(asked.id, scheduler, outcome, error, components=parts, needs_force=bool(doubted)))
         self.made = (*self.made, asked)
         return asked
+
+    def _step(self, change: str, share: float) -> Change:
+        """The same functions again."""
+        self.canaries.shares[change] = share
+        return self.reconfigure(dict(next(one for one in self.made if one.id == change).updates))
 
     @property
     def changes(self) -> Recorded[Change]:

@@ -21,7 +21,14 @@ from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
-from fries_nb.report.change_rows import effect_parts, example_parts, function_parts, replay_frames, time_parts
+from fries_nb.report.change_rows import (
+    canary_parts,
+    effect_parts,
+    example_parts,
+    function_parts,
+    replay_frames,
+    time_parts,
+)
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.host_rows import (
@@ -140,10 +147,12 @@ def _changes(
 def _details(
     change: Change, replay: ChangeReplay, examples: Examples | None
 ) -> tuple[Change, Markup, Markup, Markup, Markup]:  # fmt: skip
-    """Where the time of a change went, its functions, what they made of recent rows, and its steps."""
+    """Where the time of a change went, how far a canary is, its functions, what they made of rows, its steps."""
     functions = function_parts(change, replay.graph.order)
     shown = Markup("") if examples is None else example_parts(examples)
-    return change, time_parts(change.result(0)), functions, shown, replay_frames(replay)
+    status = change.canary
+    told = Markup("") if status is None else canary_parts(str(status))
+    return change, time_parts(change.result(0)), told + functions, shown, replay_frames(replay)
 
 
 def _change_row(change: Change, result: Outcome | None) -> tuple[str, ...]:

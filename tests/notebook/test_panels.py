@@ -53,6 +53,32 @@ def rows(table: Any) -> list[list[str]]:
     return json.loads(table.rows)
 
 
+def test_an_open_canary_is_told_of_compared_and_promoted(run: StandIn) -> None:
+    """What it says is escaped, hidden columns are masked, and a button lets it go on to all rows."""
+    panel = ChangePanel(run, DagPanel(run))  # type: ignore[arg-type]
+    plain = run.reconfigure({"FM": dict})
+    panel.update(RunMoment(run))  # type: ignore[arg-type]
+    assert panel.compare not in panel._buttons.children
+    run.canaries.waits = "waits for <rows>"
+    change = run.reconfigure({"FM": dict}, canary=0.05)
+    panel.update(RunMoment(run))  # type: ignore[arg-type]
+    assert "5% of the cohorts since " in panel.details.value
+    assert "waits for &lt;rows&gt;" in panel.details.value
+    panel.compare.click()
+    until(lambda: "Both versions" in panel.result.value)
+    assert "&lt;b&gt; mean</td><td>0.5</td><td>0.75" in panel.result.value
+    assert "4000" not in panel.result.value
+    assert "card mean</td><td>•••</td>" in panel.result.value
+    readers = ChangePanel(run, DagPanel(run), shows_values=False)  # type: ignore[arg-type]
+    readers.update(RunMoment(run))  # type: ignore[arg-type]
+    readers.compare.click()
+    assert readers.promote in readers._buttons.children
+    assert (readers.compare in readers._buttons.children, readers.result.value) == (False, "")
+    panel.promote.click()
+    assert run.canaries.shares == {change.id: 1.0}
+    assert plain.canary is None
+
+
 def test_a_panel_that_fails_says_so_in_its_place_and_the_others_go_on(
     view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -339,7 +339,7 @@ class ChangeQueue:
         self._enter(
             Request(
                 change.id, updates, dict(payloads), {0: plan}, (change.id,), shape=shape, force=force,
-                guard=limit if self._shell.recovers else None, before=before,
+                guard=limit if self._shell.recovers else None, before=before, rehearse=not shape.inherits,
             )
         )  # fmt: skip
         return change

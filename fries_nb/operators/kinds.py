@@ -23,6 +23,7 @@ import pyarrow as pa
 from fries_nb.dataflow.traits import Emits, Holds, Kind
 from fries_nb.operators.audit_log import logged
 from fries_nb.operators.column_types import as_value
+from fries_nb.operators.comparison import comparison_step
 from fries_nb.operators.error_policy import (
     Held,
     Leaving,
@@ -143,6 +144,7 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.SELF_JOIN: OperatorCall(self_join_step),
     Kind.JOIN: OperatorCall(join_step),
     Kind.DEDUP: OperatorCall(dedup_step),
+    Kind.COMPARISON: OperatorCall(comparison_step),
     Kind.WINDOW: OperatorCall(window_step, due=close_step, retire=retire_step),
     Kind.REDUCE: OperatorCall(window_step, due=close_step, retire=retire_step),
 }

@@ -85,6 +85,7 @@ class WorkerReports:
 
     Args:
         instances: the worker's operators, in the chain's order.
+        outbox: their output.
         clock: returns nanoseconds since the Unix epoch.
 
     Attributes:
@@ -94,7 +95,10 @@ class WorkerReports:
         withholds_trace: whether reports contain no records of the audit, since those of a checkpoint are not complete.
     """
 
-    def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, instances: Sequence[Instance], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]
+    ) -> None:  # fmt: skip
+        self._outbox = outbox
         self.written = pa.schema([])
         self.columns = self._reported = pa.schema([])
         self.withholds_trace = False
@@ -168,6 +172,7 @@ class WorkerReports:
                     instance.failed,
                     instance.given if last else self._instances[position + 1].processed,
                     len(instance.state),
+                    self._outbox.left_out if last else 0,
                 )
             )
         self._last = tuple(told)

@@ -91,6 +91,7 @@ from fries_nb.worker.events import (
     Warned,
 )
 from fries_nb.worker.freezing import Freezing
+from fries_nb.worker.handover import Handover
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
@@ -131,6 +132,7 @@ class Worker:
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
         freezing: how far it has begun each origin, for changes that are decided row by row.
+        handover: the states that its operators give to others, or begin with, by a change of the shape.
         reports: its measurements, and the columns of a sink.
         given_before: operator's worker to the last change that it has switched to, and its last results before.
     """
@@ -161,6 +163,7 @@ class Worker:
         self._firing: Firing | None = None
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
+        self.handover = Handover()
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self.given_before: dict[WorkerId, tuple[str, tuple[pa.RecordBatch | Recent, ...]]] = {}
         self._transfer: BinTransfer | None = None
@@ -182,7 +185,7 @@ class Worker:
         self.outbox = outbox
         for instance in instances:
             instance.track(outbox.changes, self._clock)
-        self.reports = WorkerReports(self.instances, self._inbox, self._clock)
+        self.reports = WorkerReports(self.instances, self._inbox, outbox, self._clock)
         self._output = WorkerOutput(self.instances, outbox, self.reports)
         self._executor = self._running = self._compiled(self.instances)
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, self._limit, self._spill)
@@ -469,7 +472,7 @@ class Worker:
     def _is_stopped(self) -> bool:
         """Whether it waits: for credit, for its source's or chain's release, for a fix, or until others know it."""
         waits = self.outbox.full or self._held or self._stalled or self._pause.paused or self.freezing.is_frozen
-        return waits or self._adoption.is_apart
+        return waits or self._adoption.is_apart or self.handover.waits
 
     def _work(self, limit: int) -> bool:
         if self._transfer is not None and self._transfer.extracts:
@@ -670,6 +673,8 @@ class Worker:
         if effects.leaves:
             self.outbox.mark(marker)
         if isinstance(action, Reconfigure) and action.epoch:
+            self._instructions += map(Ship, self.handover.give(marker, self.instances[start:]))
+            self.handover.switch(marker, self.instances[start:])
             self._reshape(action.change, start, effects.leaves)
         if isinstance(action, Move):
             self.outbox.reassign(action.operator, action.bins)
@@ -751,8 +756,11 @@ class Worker:
     def _install(self, bins: MovedBins) -> None:
         if self.ended or self.failed:
             return
-        transfer, began_ns = self._transferred(), self._clock()
         try:
+            if bins.pieces:
+                self.handover.take(bins, self._instance(bins.to)[1])
+                return
+            transfer, began_ns = self._transferred(), self._clock()
             transfer.install(bins)
         except OperatorError as error:
             self._fail(error)

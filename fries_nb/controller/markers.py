@@ -317,7 +317,7 @@ def action_of(
         case StageAction.SWITCH:
             return Reconfigure(
                 change, targets, before=before, epoch=epoch, rerouted=rerouted, steps=steps, step_of=step_of,
-                inherits=dict(inherits),
+                inherits=tuple(sorted(inherits.items())),
             )  # fmt: skip
         case StageAction.FREEZE:
             return Freeze(change)

@@ -171,7 +171,7 @@ class Operator:
     # whether every row of its first output begins a new transaction (a window without early rows); planning cuts these
     # edges
     begins_transactions: bool = False
-    shadow: ShadowRole | None = None  # its part in a shadow, on whose rows nothing depends; ``None`` for other operators
+    shadow: ShadowRole | None = None  # its part in a shadow, on whose rows nothing depends; ``None`` for others
 
     @property
     def traits(self) -> OperatorTraits:

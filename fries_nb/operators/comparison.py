@@ -6,8 +6,8 @@ arrival. Whether more children are to come nobody knows, so rows without an equa
 being. Only when too many wait, those of the oldest tuples count for good.
 
 >>> found = ComparedRows()
->>> for identity, is_shadow, row in [(1, False, {"p": 1}), (1, True, {"p": 1}), (2, False, {"p": 2}), (2, True, {"p": 3})]:
-...     found.add(identity, is_shadow, row)
+>>> for identity, is_shadow, p in [(1, False, 1), (1, True, 1), (2, False, 2), (2, True, 3)]:
+...     found.add(identity, is_shadow, {"p": p})
 >>> found.add(3, False, {"p": 4})
 >>> now = found.so_far()
 >>> now.same, now.differ, now.columns, now.examples, now.waiting
@@ -103,7 +103,7 @@ def unlike(old: Values, new: Values) -> list[str]:
 
 
 def _is_like(one: Any, other: Any) -> bool:
-    return bool(one == other) or bool(one != one and other != other)  # noqa: PLR0124 (NaN)
+    return bool(one == other) or bool(one != one and other != other)
 
 
 def comparison_step(instance: Instance, behind: Behind) -> Step:

@@ -67,7 +67,8 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
         rerouted: the operators of which only the out-edges change; those of a target may change as well.
         steps: all steps of a change that is decided row by row, see ``rollout``; empty for any other.
         step_of: id of the change whose step it is, if it is not its first one.
-        inherits: operator to the one with whose state at the marker it begins or goes on; see ``worker.handover``.
+        inherits: operators, each with the one with whose state at the marker it begins or goes on; see the module
+            ``worker.handover``.
     """
 
     change: str
@@ -78,7 +79,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
     rerouted: frozenset[str] = frozenset()
     steps: tuple[RolloutStep, ...] = ()
     step_of: str = ""
-    inherits: dict[str, str] = {}
+    inherits: tuple[tuple[str, str], ...] = ()
 
 
 class Freeze(msgspec.Struct, frozen=True, tag=True):

@@ -245,7 +245,8 @@ class Shadow:
         if (state := self.state) != "open":
             why = f": {self.change.result(0).error}" if state == "aborted" else ""
             expected = "expected change.result() before" if state == "beginning" else "expected one that is open"
-            raise PlanError(f"the shadow of {', '.join(self._updates)} is {state}{why}, and cannot be {what}; {expected}")
+            named = f"the shadow of {', '.join(self._updates)}"
+            raise PlanError(f"{named} is {state}{why}, and cannot be {what}; {expected}")
 
 
 def open_shadow(graph: Graph) -> str:

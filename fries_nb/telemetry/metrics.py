@@ -350,7 +350,8 @@ class Metrics:
             blocked += its_blocked
         count = max(1, len(workers))
         shares = busy / count, blocked / count
-        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, failed, given, keys, left_out)
+        counts = failed, given, keys, left_out
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, *counts)
 
     def _rates(self, worker: WorkerId) -> _Rates:
         """The rates of a worker over the window; reports may arrive late."""

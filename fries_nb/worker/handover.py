@@ -1,4 +1,4 @@
-"""State that one operator begins with, or goes on with, and that another one has at the marker of a change of the shape.
+"""State with which one operator begins, or goes on, and which another has at the marker of a change of the shape.
 
 By this a shadow begins with the state of what it shadows, and is promoted with its own. The giver makes a copy when it
 applies the marker, so between two tuples, and sends it to the worker of the heir that has its index, which owns the
@@ -7,9 +7,10 @@ of the copy has come: which may be before its switch.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.protocol.messages import Reconfigure
->>> old, new = (Instance(WorkerId(name, 0), Operator(name, key=("k",)), dict, audit=False) for name in ("FM", "FM~shadow"))
+>>> workers = WorkerId("FM", 0), WorkerId("FM~shadow", 0)
+>>> old, new = (Instance(one, Operator(one.operator, key=("k",)), dict, audit=False) for one in workers)
 >>> old.state.touch(7)["seen"] = 3
->>> marker = Marker(1, frozenset(("FM",)), Reconfigure("u1", frozenset(), epoch=2, inherits={"FM~shadow": "FM"}))
+>>> marker = Marker(1, frozenset(("FM",)), Reconfigure("u1", frozenset(), epoch=2, inherits=(("FM~shadow", "FM"),)))
 >>> giver, heir = Handover(), Handover()
 >>> heir.expect(new.worker)
 >>> [shipped] = giver.give(marker, [old])
@@ -55,7 +56,7 @@ class Handover:
         """
         action, shipped = marker.action, list[MovedBins]()
         assert isinstance(action, Reconfigure), "only a change of the shape hands states over"
-        heirs = {giver: heir for heir, giver in action.inherits.items()}
+        heirs = {giver: heir for heir, giver in action.inherits}
         for instance in instances:
             name, index = instance.worker
             if name in heirs:
@@ -67,8 +68,9 @@ class Handover:
     def switch(self, marker: Marker, instances: Iterable[Instance]) -> None:
         """Wait for the states with which these operators go on, unless all has come; raises as ``take`` does."""
         assert isinstance(marker.action, Reconfigure), "see give"
+        heirs = dict(marker.action.inherits)
         for instance in instances:
-            if instance.worker.operator in marker.action.inherits:
+            if instance.worker.operator in heirs:
                 self._awaited.add(instance.worker)
                 self._load_if_complete(instance)
 

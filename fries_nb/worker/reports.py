@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -49,12 +50,22 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import DUE
 from fries_nb.operators.arms import Arms
-from fries_nb.operators.dry_run import types_of
+from fries_nb.operators.dry_run import Recent, types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.steps import Results
 from fries_nb.protocol.checkpoints import Reading
-from fries_nb.protocol.messages import ChannelId, ChannelMeasured, Data, Measured, QueueMeasured, Report, TaskMeasured
+from fries_nb.protocol.messages import (
+    ChannelId,
+    ChannelMeasured,
+    Data,
+    Measured,
+    QueueMeasured,
+    Reconfigure,
+    Report,
+    TaskMeasured,
+    WorkerId,
+)
 from fries_nb.protocol.rollout import RolloutStep, are_new
 from fries_nb.worker.events import (
     Instruction,
@@ -70,6 +81,9 @@ from fries_nb.worker.events import (
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.meters import LatencyMeter
 from fries_nb.worker.outbox import Outbox
+
+GivenBefore = tuple[str, tuple[pa.RecordBatch | Recent, ...]]
+"""A change, and the last results of the function that it has replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +280,16 @@ class WorkerOutput:
         """In a canary, what samples the rows: the arms of the last target in the chain, with the canary's steps."""
         found = [(one.arms, one.earlier[-1].steps) for one in self._instances if one.arms is not None and one.earlier]
         return found[-1:]
+
+    def given_by(self, action: Reconfigure, executor: ChainExecutor) -> dict[WorkerId, GivenBefore]:
+        """Operator's worker to the last results, by reference, of the function that a change replaces."""
+        found: dict[WorkerId, GivenBefore] = {}
+        for position, instance in enumerate(self._instances):
+            if instance.worker.operator in action.targets:
+                is_last = position + 1 == len(self._instances)
+                given = chain(*self.newest.values()) if is_last else executor.samples(position + 1)
+                found[instance.worker] = action.change, tuple(given)
+        return found
 
 
 class ElementMeter:

@@ -448,7 +448,8 @@ class Redistribution:
         if self.is_added(worker.operator):
             return Snapshot(worker.operator, worker.index, 0)
         found = self._found(worker, snapshots)
-        receivers = self._receivers.get(worker.operator, ())  # of round-robin edges, some of which may have been removed
+        # Of round-robin edges, some of which may have been removed.
+        receivers = self._receivers.get(worker.operator, ())
         positions = {to: next_ for to, next_ in found.round_robin_positions.items() if to in receivers}
         is_same = len(positions) == len(found.round_robin_positions)
         return found if is_same else replace(found, round_robin_positions=positions)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -96,7 +95,7 @@ from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
-from fries_nb.worker.reports import ElementMeter, PassedSlice, WorkerOutput, WorkerReports
+from fries_nb.worker.reports import ElementMeter, GivenBefore, PassedSlice, WorkerOutput, WorkerReports
 from fries_nb.worker.retries import PauseState, Returning
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, parking, refuse_another
@@ -165,7 +164,7 @@ class Worker:
         self._unsettled: list[Settled] = []
         self.handover = Handover()
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
-        self.given_before: dict[WorkerId, tuple[str, tuple[pa.RecordBatch | Recent, ...]]] = {}
+        self.given_before: dict[WorkerId, GivenBefore] = {}
         self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
@@ -691,7 +690,7 @@ class Worker:
     def _switched(self, action: Action) -> None:
         """Go on with other functions."""
         if isinstance(action, Reconfigure) and not action.tagged:
-            self._keep_given(action)
+            self.given_before |= self._output.given_by(action, self._executor)
         self.give_back()
         self._executor.rebuild()
         self._output.newest.clear()
@@ -701,15 +700,6 @@ class Worker:
         if self._transfer is not None:
             self._transfer.install_early()
             self._release_rows()
-
-    def _keep_given(self, action: Reconfigure) -> None:
-        """Keep the last results of functions that a change replaces, by reference."""
-        for position, instance in enumerate(self.instances):
-            if instance.worker.operator in action.targets:
-                behind = position + 1
-                is_last = behind == len(self.instances)
-                given = chain(*self.newest_output.values()) if is_last else self._executor.samples(behind)
-                self.given_before[instance.worker] = action.change, tuple(given)
 
     def _reshape(self, change: str, start: int, leaves: bool) -> None:
         """Switch to the dataflow after a change of the shape, as far as it concerns the operators that have switched.

@@ -125,7 +125,7 @@ LEFT_OUT = "leave out"
 
 @dataclass(frozen=True, slots=True)
 class ShadowRole:
-    """The part of an operator in a shadow: operators that process the rows of others beside them, for nobody.
+    """The part of an operator in a shadow: operators that process the rows of others beside them.
 
     Attributes:
         of: the operator of which it is a copy; empty for the comparison of the outputs.

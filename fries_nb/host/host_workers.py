@@ -56,6 +56,7 @@ from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spill
 from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
+from fries_nb.worker.shadow_worker import ShadowWorker
 from fries_nb.worker.snapshot import (
     Redistribution,
     check_given,
@@ -191,7 +192,7 @@ class Assembly:
     def _connected(
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
-        made = HeadWorker if wiring.feedback else Worker
+        made = HeadWorker if wiring.feedback else ShadowWorker if wiring.chain[0].shadow else Worker
         worker = made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
         if wiring.id.operator in self.restoration.closed:
             worker.close(self.restoration.closed)

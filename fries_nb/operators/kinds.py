@@ -23,7 +23,6 @@ import pyarrow as pa
 from fries_nb.dataflow.traits import Emits, Holds, Kind
 from fries_nb.operators.audit_log import logged
 from fries_nb.operators.column_types import as_value
-from fries_nb.operators.comparison import comparison_step
 from fries_nb.operators.error_policy import (
     Held,
     Leaving,
@@ -38,6 +37,7 @@ from fries_nb.operators.error_policy import (
     whole,
 )
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.paired_rows import comparison_step
 from fries_nb.operators.row_versions import chosen_step, side_by_side
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import (

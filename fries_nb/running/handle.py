@@ -375,17 +375,17 @@ class Run(RunMonitor):
         return limit
 
     def shadow(self, change: Mapping[str, Any], *, share: float = 1.0, bytes: int = 1 << 20) -> Shadow:
-        """Let a change process all rows beside what runs, for nobody but a comparison; returns at once.
+        """Let a change process all rows beside what runs, for a comparison alone; returns at once.
 
         Copies of the operators, and of those between them, get the rows that these get, and begin with a copy of their
         states. What they give goes to a comparison alone: no sink, constraint or guard sees it. A row on which a copy
         fails is left out there, and counted. A shadow that is slower than the run is left behind: rows beyond its
-        budget are left out, and counted.
+        budget are left out, and counted, and so is what a commit would have to wait for longer than a second.
 
         Args:
             change: operator to its new function, or an ``fn.Update`` without a transformation of its state.
             share: the share of the cohorts of which it gets the rows, above 0 and up to 1.
-            bytes: number of bytes of rows that may wait on each channel to it. A commit waits for them.
+            bytes: number of bytes of rows that may wait on each channel to it.
 
         Returns:
             The shadow: ``compare()``, ``promote()``, ``drop()``; its ``change.result()`` waits until it gets rows.

@@ -1,4 +1,4 @@
-"""A shadow of a change: the changed operators process all rows beside those that run, and nobody gets theirs.
+"""A shadow of a change: the changed operators process all rows beside those that run, and no sink gets theirs.
 
 It is a branch that a change of the shape adds, with a copy of the states as they are at its marker (see
 ``planning.shadow`` and ``worker.handover``), and that another one takes away: ``promote``, by which the operators go on
@@ -16,7 +16,7 @@ from fries_nb.dataflow.graph import Graph, ShadowRole, without_shadows
 from fries_nb.dataflow.masking import masked
 from fries_nb.dataflow.updates import Update, as_updates
 from fries_nb.errors import PlanError
-from fries_nb.operators.comparison import ComparedRows
+from fries_nb.operators.paired_rows import ComparedRows
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.shadow import comparison_of, component_of, copy_of, refuse_shadow, with_shadow, without
 from fries_nb.planning.shape import refuse_unsupported, shape_plan
@@ -41,7 +41,8 @@ class ShadowComparison:
             shadow has left out, or has failed on, is among the first.
         waiting: number of rows whose partner has not come yet.
         failures: operator to the number of rows on which its copy has failed.
-        left_out: operator to the number of its rows that the shadow did not get, since its budget was used up.
+        left_out: operator to the number of its rows that the shadow did not get, since its budget was used up; copy of
+            an operator to the number of rows that it has left out since a commit waited for it.
         row_ms: operator to the milliseconds that a worker of it, and one of its copy, take for a row now; ``None``
             while none comes.
         pairs: the first differences: source, split and row of the source tuple, and the rows, of which one may be
@@ -193,7 +194,7 @@ class Shadow:
             sum(one.only_new for one in found),
             sum(one.waiting for one in found),
             {name: measured[copy].failed for copy, name in copies.items() if copy in measured},
-            {name: measured[name].left_out for name in sorted(lossy) if name in measured},
+            {name: measured[name].left_out for name in (*sorted(lossy), *copies) if name in measured},
             {name: (self._row_ms(name, measured), self._row_ms(copy, measured)) for copy, name in copies.items()},
             tuple(self._pair(tail, *pair) for tail, one in zip(tails, found, strict=False) for pair in one.examples),
         )
@@ -235,7 +236,8 @@ class Shadow:
             replace(one, function=updates[one.name].function) if one.name in updates else one for one in after.operators
         )
         after = replace(after, operators=operators)
-        plan = shape_plan(before, after, [*updates], givers=[*inherits.values()]).plan
+        copies = [copy_of(name) for name in self.operators]  # told at once that they are dropped, or give their states
+        plan = shape_plan(before, after, [*updates], givers=copies).plan
         change = self._runner.reshape(after, {}, plan, updates, None, True, {}, inherits=inherits)
         self._ending = (how, change)
         return change

@@ -387,6 +387,7 @@ class ReshapingCluster(JoiningThreads):
     def reshape(
         self, after: Graph, order: bool = True, returns: bool = False, guarded: bool = False,
         given: Mapping[str, Mapping[Any, Any]] | None = None, inherits: Mapping[str, str] = NOTHING_INHERITED,
+        givers: Sequence[str] = (),
     ) -> str:  # fmt: skip
         """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
 
@@ -397,6 +398,7 @@ class ReshapingCluster(JoiningThreads):
             guarded: whether it is rolled back if the new dataflow fails, however late.
             given: added operator to the states by key with which it begins.
             inherits: operator to the one with whose state at the marker it begins, or goes on.
+            givers: see ``shape_plan``.
 
         Raises:
             PlanError: there is no plan for it.
@@ -406,7 +408,7 @@ class ReshapingCluster(JoiningThreads):
         found = {name: after.operator(name).function for name in both}
         changed = {name: one for name, one in found.items() if one is not before.operator(name).function}
         changed = {name: one for name, one in changed.items() if not _is_endpoint(after, name)}
-        planned = shape_plan(before, after, list(changed), order, [*inherits.values()])
+        planned = shape_plan(before, after, list(changed), order, givers)
         added = {name: after.operator(name).function for name in after if name not in before}
         functions = {
             name: cloudpickle.dumps(one) for name, one in added.items() if one and not _is_endpoint(after, name)

@@ -77,7 +77,7 @@ from fries_nb.progress.exchange import WorkerCounts
 from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, ProgressGraph
 from fries_nb.progress.times import Time, earlier, share_frame
 from fries_nb.protocol.frames import Bundle
-from fries_nb.protocol.messages import BufferMeasured, ChannelId, Data, End, Frame, Marker, Tag
+from fries_nb.protocol.messages import BufferMeasured, ChannelId, Commit, Data, End, Frame, Marker, Tag
 from fries_nb.protocol.partitioning import COHORTS, Binning, Bins, cohorts, partition
 from fries_nb.protocol.topology import OutEdge, Wiring
 from fries_nb.worker.meters import BufferMeter
@@ -279,6 +279,15 @@ class OutChannel:
             self.queue.append(Data(whole, timestamp, size, self.version, tag))
             self.pending.queued[self] = None
             self._waits(size)
+
+    def leave_waiting_out(self) -> None:
+        """Leave out what waits for credit, so that a commit does not wait for it; not before the first grant."""
+        if not self.window:
+            return
+        waiting = [frame for frame in self.queue if isinstance(frame, Data)]
+        self.left_out += sum(frame.batch.num_rows for frame in waiting)
+        self._waits(-sum(frame.size for frame in waiting))
+        self.queue = deque(frame for frame in self.queue if not isinstance(frame, Data))
 
     def empty(self) -> tuple[Tag | None, tuple[int, ...]]:
         """Empty the buffer, which has become a frame; returns the tag and the timestamp of that frame."""
@@ -597,6 +606,8 @@ class Outbox:
         self._frame([channel for channel in channels if channel.buffer])
         for channel in channels:
             channel.pump(self._sends)
+            if channel.limit is not None and isinstance(frame, Marker) and isinstance(frame.action, Commit):
+                channel.leave_waiting_out()
             channel.cuts += 1
             if channel.queue:
                 channel.queue.append(frame)

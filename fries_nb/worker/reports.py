@@ -41,7 +41,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -50,7 +49,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import DUE
 from fries_nb.operators.arms import Arms
-from fries_nb.operators.dry_run import Recent, types_of
+from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.steps import Results
@@ -61,10 +60,8 @@ from fries_nb.protocol.messages import (
     Data,
     Measured,
     QueueMeasured,
-    Reconfigure,
     Report,
     TaskMeasured,
-    WorkerId,
 )
 from fries_nb.protocol.rollout import RolloutStep, are_new
 from fries_nb.worker.events import (
@@ -81,9 +78,6 @@ from fries_nb.worker.events import (
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.meters import LatencyMeter
 from fries_nb.worker.outbox import Outbox
-
-GivenBefore = tuple[str, tuple[pa.RecordBatch | Recent, ...]]
-"""A change, and the last results of the function that it has replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +100,14 @@ class WorkerReports:
         written: the schema of the last batch that left the chain.
         columns: all columns of a sink; reported when they have changed.
         is_blocked: what was noted last; see ``note_credit``.
+        left_out: number of rows that a worker of a shadow has left out itself.
         withholds_trace: whether reports contain no records of the audit, since those of a checkpoint are not complete.
     """
 
     def __init__(
         self, instances: Sequence[Instance], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]
     ) -> None:  # fmt: skip
-        self._outbox = outbox
+        self._outbox, self.left_out = outbox, 0
         self.written = pa.schema([])
         self.columns = self._reported = pa.schema([])
         self.withholds_trace = False
@@ -186,7 +181,7 @@ class WorkerReports:
                     instance.failed,
                     instance.given if last else self._instances[position + 1].processed,
                     len(instance.state),
-                    self._outbox.left_out if last else 0,
+                    self._outbox.left_out + self.left_out if last else 0,
                 )
             )
         self._last = tuple(told)
@@ -280,16 +275,6 @@ class WorkerOutput:
         """In a canary, what samples the rows: the arms of the last target in the chain, with the canary's steps."""
         found = [(one.arms, one.earlier[-1].steps) for one in self._instances if one.arms is not None and one.earlier]
         return found[-1:]
-
-    def given_by(self, action: Reconfigure, executor: ChainExecutor) -> dict[WorkerId, GivenBefore]:
-        """Operator's worker to the last results, by reference, of the function that a change replaces."""
-        found: dict[WorkerId, GivenBefore] = {}
-        for position, instance in enumerate(self._instances):
-            if instance.worker.operator in action.targets:
-                is_last = position + 1 == len(self._instances)
-                given = chain(*self.newest.values()) if is_last else executor.samples(position + 1)
-                found[instance.worker] = action.change, tuple(given)
-        return found
 
 
 class ElementMeter:

@@ -60,7 +60,7 @@ from fries_nb.protocol.messages import (
     WorkerId,
 )
 from fries_nb.protocol.topology import Wiring
-from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
+from fries_nb.worker.alignment import Alignment, GivenBefore, effects_of, failed_answer, given_by
 from fries_nb.worker.bin_transfer import BinTransfer, TopologyAdoption
 from fries_nb.worker.events import (
     Arrived,
@@ -95,7 +95,7 @@ from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
-from fries_nb.worker.reports import ElementMeter, GivenBefore, PassedSlice, WorkerOutput, WorkerReports
+from fries_nb.worker.reports import ElementMeter, PassedSlice, WorkerOutput, WorkerReports
 from fries_nb.worker.retries import PauseState, Returning
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, parking, refuse_another
@@ -147,7 +147,7 @@ class Worker:
         issued: int = 0,
         progress: ProgressGraph | None = None,
     ) -> None:
-        self.wiring, self.progress, self.freezing = wiring, progress, Freezing()
+        self.wiring, self.progress, self.freezing, self.handover = wiring, progress, Freezing(), Handover()
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
@@ -162,7 +162,6 @@ class Worker:
         self._firing: Firing | None = None
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
-        self.handover = Handover()
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self.given_before: dict[WorkerId, GivenBefore] = {}
         self._transfer: BinTransfer | None = None
@@ -628,13 +627,16 @@ class Worker:
         self.slowness.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
         if not self._running.remaining:
-            self._in_hand = False
-            self.freezing.end()
-            self._returning.end()
-            self._instructions += Grant.of(self._owed)
-            self._owed = {}
-            self._times.use_up(self.outbox.changes)
-            self._end_firing()
+            self._used_up()
+
+    def _used_up(self) -> None:
+        self._in_hand = False
+        self.freezing.end()
+        self._returning.end()
+        self._instructions += Grant.of(self._owed)
+        self._owed = {}
+        self._times.use_up(self.outbox.changes)
+        self._end_firing()
 
     def _end_firing(self) -> None:
         (firing, self._firing), agenda = (self._firing, None), self.instances[0].agenda
@@ -690,7 +692,7 @@ class Worker:
     def _switched(self, action: Action) -> None:
         """Go on with other functions."""
         if isinstance(action, Reconfigure) and not action.tagged:
-            self.given_before |= self._output.given_by(action, self._executor)
+            self.given_before |= given_by(action, self.instances, self._executor, self.newest_output)
         self.give_back()
         self._executor.rebuild()
         self._output.newest.clear()

@@ -2,7 +2,7 @@
 
 Both outputs come here. Rows belong together that derive from one source tuple: of these, equal ones are paired first,
 whatever their order, since the children of a tuple may pass several workers; what is left is paired in order of
-arrival. Whether more children are to come nobody knows, so rows without an equal partner wait, and count for the time
+arrival. Whether more children are to come is not known, so rows without an equal partner wait, and count for the time
 being. Only when too many wait, those of the oldest tuples count for good.
 
 >>> found = ComparedRows()

@@ -83,8 +83,6 @@ def play(seed: int, kills: int = 0, version: int | None = None, budget: int = AM
     settings: dict[str, Any] = {
         "hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000)), "chaining": chance.random() < 0.6,
     }  # fmt: skip
-    if budget < AMPLE:
-        settings["checkpoints"] = True
     if kills:
         faults = Faults(chance.choice((0.0002, 0.0005, 0.001)), host_kills=kills, driver_kills=1)
         settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((500_000, 3_000_000)), "faults": faults}
@@ -112,10 +110,6 @@ def play(seed: int, kills: int = 0, version: int | None = None, budget: int = AM
         shadowed.promotes = ended if ends == "promote" else ""
     cluster.steps(chance.choice((0, 100)))
     cluster.release()
-    for _ in range(8 if budget < AMPLE else 0):
-        cluster.steps(25)
-        if cluster.state == "running":
-            cluster.checkpoint()
     cluster.run()
     return shadowed
 
@@ -214,12 +208,11 @@ def test_hosts_and_drivers_may_die_at_any_step() -> None:
     assert recovered > 3 * SOAK
 
 
-@pytest.mark.parametrize(("version", "budget", "waits"), [(0, 150, 1), (1, 1, 1), (0, AMPLE - 1, 0), (-1, AMPLE, 1)])
+@pytest.mark.parametrize(("version", "budget"), [(0, 150), (1, 1), (-1, AMPLE)])
 def test_it_may_lag_and_fail_without_effect(
-    version: int, budget: int, waits: int, monkeypatch: pytest.MonkeyPatch
+    version: int, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """Rows beyond the budget, or that a commit would wait for, are left out and counted, and so is what it fails on."""
-    monkeypatch.setattr(shadow_worker, "COMMIT_WAITS_NS", waits * shadow_worker.COMMIT_WAITS_NS)
+    """Rows beyond the budget are left out and counted, and so is what it fails on."""
     monkeypatch.setattr(paired_rows, "MOST_WAITING", 5)
     lost = 0
     for seed in range(8 * SOAK):

@@ -2,7 +2,7 @@
 
 A new kind is a member of ``Kind`` and an entry in ``TRAITS``, and, if workers call a function row by row or batch by
 batch, an entry in ``operators/kinds.py``. No other module names kinds, except to declare operators (the builder, the
-regions).
+regions, shadows).
 
 >>> TRAITS[Kind.MAP].runs_user_code, TRAITS[Kind.JOIN].runs_user_code, TRAITS[Kind.JOIN].is_changeable
 (True, False, True)

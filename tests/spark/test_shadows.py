@@ -102,6 +102,8 @@ def test_what_differs_is_seen_and_promoted_with_its_state(spark: SparkSession, k
     assert [*run.graph] == ["S", "K", "FM", "MC", "out"]
     with pytest.raises(PlanError, match="is promoted"):
         shadow.drop()
+    with pytest.raises(PlanError, match="begins or ends a shadow"):
+        run.rollback()
     before = run.metrics().operators["out"].processed
     until(lambda: run.metrics().operators["out"].processed > before + 100, run)
     assert {row["version"] for row in ended(run)} == {1, 2}
@@ -145,7 +147,9 @@ def test_it_outlives_a_host(spark: SparkSession, kept: Callable[[Run], Run], tmp
     ended(run)
 
 
-def test_what_has_no_shadow_is_refused_by_name(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+def test_what_has_no_shadow_is_refused_by_name(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:  # fmt: skip
     """Each in a sentence, and nothing is changed."""
     run = begun(spark, kept)
     for change, options, words in (
@@ -168,6 +172,12 @@ def test_what_has_no_shadow_is_refused_by_name(spark: SparkSession, kept: Callab
         run.apply(other, drop=["FM"])
     assert run.reconfigure({"FM": Scored(version=3)}).result(PATIENCE_S).outcome == "done"
     until(lambda: shadow.compare().columns.get("version", 0) > 10, run)
+    assert run.rescale(workers={"FM": 3}).result(PATIENCE_S).outcome == "done"
+    outcome = shadow.promote().result(PATIENCE_S)
+    assert (outcome.outcome, "cannot go on with the state of FM~shadow" in outcome.error) == ("aborted", True)
+    assert shadow.state == "open"
+    run.report(tmp_path / "shadow.html")
+    assert shadow.drop().result(PATIENCE_S).outcome == "done"
     ended(run)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fries_nb.changes.change import Change
-from fries_nb.dataflow.graph import Graph, ShadowRole, without_shadows
+from fries_nb.dataflow.graph import Graph, ShadowRole
 from fries_nb.dataflow.masking import masked
 from fries_nb.dataflow.updates import Update, as_updates
 from fries_nb.errors import PlanError
@@ -115,9 +115,11 @@ def begin_shadow(runner: RegionRunner, changes: Mapping[str, Any], share: float,
     runner.ship(updates)  # which validates them
     now = runner.functions_now()
     inside = component_of(graph, updates)
-    functions = {name: updates[name].function if name in updates else now.get(name) for name in inside}
-    functions = {name: one for name, one in functions.items() if one is not None}
-    after = with_shadow(graph, _every(functions, inside, graph), ShadowRole(bytes=budget, share=float(share)))
+    functions = {
+        name: updates[name].function if name in updates else now.get(name, graph.operator(name).function)
+        for name in inside
+    }
+    after = with_shadow(graph, functions, ShadowRole(bytes=budget, share=float(share)))
     refuse_unsupported(Difference.of(graph, after))
     plan = shape_plan(graph, after, givers=inside).plan
     payloads = pickled_functions(added_to(graph, after))
@@ -125,10 +127,6 @@ def begin_shadow(runner: RegionRunner, changes: Mapping[str, Any], share: float,
         after, payloads, plan, {}, None, True, {}, inherits={copy_of(name): name for name in inside}
     )
     return Shadow(runner, change, updates, inside)
-
-
-def _every(functions: Mapping[str, Any], inside: list[str], graph: Graph) -> dict[str, Any]:
-    return {name: functions.get(name, graph.operator(name).function) for name in inside}
 
 
 class Shadow:
@@ -144,7 +142,7 @@ class Shadow:
     ) -> None:
         self._runner = runner
         self._updates = dict(updates)
-        self._ending: tuple[str, Change] | None = None
+        self._ending: tuple[tuple[str, str], Change] | None = None
         self.change = change
         self.operators = tuple(operators)
 
@@ -160,8 +158,8 @@ class Shadow:
             return "aborted"
         if self._ending is None or (self._ending[1].done and self._ending[1].result(0).outcome != "done"):
             return "open"
-        how, change = self._ending
-        return f"{how}ed".replace("droped", "dropped") if change.done else {"promot": "promoting"}.get(how, "dropping")
+        (ends, ended), change = self._ending
+        return ended if change.done else ends
 
     def compare(self, timeout: float = 30.0) -> ShadowComparison:
         """What its rows have in common with those of the operators, so far.
@@ -222,14 +220,14 @@ class Shadow:
             RunError: the run has ended.
         """
         self._refuse_unless_open("promoted")
-        return self._end("promot", self._updates, {name: copy_of(name) for name in self.operators})
+        return self._end(("promoting", "promoted"), self._updates, {name: copy_of(name) for name in self.operators})
 
     def drop(self) -> Change:
         """Remove the shadow, of which nothing is left; returns at once, and raises as ``promote`` does."""
         self._refuse_unless_open("dropped")
-        return self._end("drop", {}, {})
+        return self._end(("dropping", "dropped"), {}, {})
 
-    def _end(self, how: str, updates: Mapping[str, Update], inherits: Mapping[str, str]) -> Change:
+    def _end(self, words: tuple[str, str], updates: Mapping[str, Update], inherits: Mapping[str, str]) -> Change:
         before = self._runner.graph
         after = without(before, self.operators)
         operators = tuple(
@@ -239,7 +237,7 @@ class Shadow:
         copies = [copy_of(name) for name in self.operators]  # told at once that they are dropped, or give their states
         plan = shape_plan(before, after, [*updates], givers=copies).plan
         change = self._runner.reshape(after, {}, plan, updates, None, True, {}, inherits=inherits)
-        self._ending = (how, change)
+        self._ending = (words, change)
         return change
 
     def _refuse_unless_open(self, what: str) -> None:
@@ -261,6 +259,3 @@ def refuse_in_shadows(graph: Graph, targets: Iterable[str]) -> None:
     for name in targets:
         if name in graph and graph.operator(name).shadow is not None:
             raise PlanError(f"{name} is part of a shadow; expected drop(), and another shadow with other functions")
-
-
-__all__ = ["Shadow", "ShadowComparison", "begin_shadow", "open_shadow", "without_shadows"]

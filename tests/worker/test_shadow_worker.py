@@ -7,12 +7,13 @@ import pytest
 import worker_bench
 from worker_bench import Bench, checkpoint, data, version
 
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.graph import Operator, Partitioning, ShadowRole
 from fries_nb.protocol.messages import ChannelId, Data, End, WorkerId
 from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker import shadow_worker
 from fries_nb.worker.events import Grant
-from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.outbox import Outbox, shared
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -53,3 +54,12 @@ def test_rows_beyond_the_budget_of_an_edge_are_left_out_and_markers_are_not() ->
     assert [type(frame) for frame in frames if isinstance(frame, Data | End)] == [Data, End]
     assert len(frames) == 3
     assert outbox.left_out == 400
+
+
+def test_a_shadow_gets_the_rows_of_its_share_of_the_cohorts() -> None:
+    """The same rows on each edge into it, since it depends on their identities alone."""
+    rows = pa.RecordBatch.from_pydict({TRANSACTION: list(range(1_000))})
+    some = shared(rows, ShadowRole(share=0.3))
+    assert 200 < some.num_rows < 400
+    assert some.equals(shared(rows, ShadowRole("K", share=0.3)))
+    assert shared(rows, ShadowRole()) is rows

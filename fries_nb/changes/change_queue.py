@@ -69,7 +69,7 @@ from fries_nb.controller.events import (
 from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.arguments import Limit, checked_seconds, shown_limit
-from fries_nb.dataflow.graph import Graph, resized, union_of
+from fries_nb.dataflow.graph import Graph, resized, union_of, without_shadows
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
@@ -339,7 +339,7 @@ class ChangeQueue:
         self._enter(
             Request(
                 change.id, updates, dict(payloads), {0: plan}, (change.id,), shape=shape, force=force,
-                guard=limit if self._shell.recovers else None, before=before,
+                guard=limit if self._shell.recovers else None, before=before, rehearse=not shape.inherits,
             )
         )  # fmt: skip
         return change
@@ -541,6 +541,7 @@ class ChangeQueue:
     def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:
         """The request that a rollback would undo, the requests whose functions it restores, and its updates."""
         last = self._rollbacks.of(change) if change else self._rollbacks.last()
+        _refuse_shadow(last)
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
 
@@ -552,6 +553,7 @@ class ChangeQueue:
         try:
             self._shell.refuse_if_over(_NEEDS)
             last = self._rollbacks.of(change)
+            _refuse_shadow(last)
             ground = self._rollbacks.ground(last)
             self._rollbacks.check_inverse(last, ground)
             self._shares(ground)
@@ -771,3 +773,11 @@ class ChangeQueue:
     def _abort(self, region: int, request: Request, words: str) -> None:
         scheduler = request.plans[region].scheduler
         self._known.end(region, request, Outcome(request.id, scheduler, "aborted", words))
+
+
+def _refuse_shadow(request: Request) -> None:
+    """Raise a PlanError if a request begins or ends a shadow: a state that was promoted has replaced another one."""
+    graphs = () if request.shape is None or request.before is None else (request.shape.after, request.before)
+    if any(without_shadows(graph) is not graph for graph in graphs):
+        words = "expected promote() or drop() of the shadow, or another change"
+        raise PlanError(f"change {request.id} begins or ends a shadow, and is not rolled back; {words}")

@@ -422,7 +422,8 @@ class Changes(KnownChanges):
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
         request, targets, epoch = change.request, change.request.plan.targets, 0
-        by_row = request.rerouted, change.steps, request.step_of
+        inherits = {} if request.shape is None else request.shape.inherits
+        by_row = request.rerouted, change.steps, request.step_of, inherits
         if request.shape is not None:
             targets, epoch = frozenset(request.payloads), self.reshaping.epoch
         action = action_of(stage, request.change, targets, change.before, epoch, *by_row)

@@ -151,12 +151,14 @@ class AddedOperators:
         additions: what hosts need for them; of no concern to the controller.
         parked: those of them that return, with their states.
         given: those of them that begin with states; see ``ShapeChange``.
+        heirs: those of them that wait for the states of others.
     """
 
     change: str
     additions: Any
     parked: Mapping[str, ParkedOperator]
     given: Mapping[str, bytes]
+    heirs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class ShapeChange:
         returns: whether it rolls the last change of the shape back, so that added operators have the states in which
             that has removed them.
         given: added operator to the states by key with which it begins, pickled; for its decision and for hosts.
+        inherits: operator to the one with whose state at the marker it begins, if it is added, or goes on.
     """
 
     after: Graph
@@ -200,6 +203,7 @@ class ShapeChange:
     back: bytes = b""
     returns: bool = False
     given: Mapping[str, bytes] = field(default_factory=dict)
+    inherits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

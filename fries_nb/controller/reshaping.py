@@ -146,7 +146,13 @@ class Reshaping(Coordinator):
         return None
 
     def unkept(self, shape: ShapeChange) -> str | None:
-        """Why an operator cannot return in the state that it had, as a message; ``None`` if all can."""
+        """Why an operator cannot return in the state that it had, or with that of another; ``None`` if all can."""
+        topology = self._joining.topology
+        for heir, giver in shape.inherits.items():
+            sizes = {topology.graph.operator(name).workers for name in (heir, giver) if name in topology.graph}
+            tables = {topology.tables.get(name) for name in (heir, giver) if name in topology.graph}
+            if len(sizes) > 1 or len(tables) > 1:
+                return f"{heir} cannot go on with the state of {giver}, which has other workers or bins since a rescale"
         held = self._recovery.parked if shape.returns else {}
         return next((f"{name} cannot return: {held[name].error}" for name in held if held[name].error), None)
 
@@ -198,7 +204,9 @@ class Reshaping(Coordinator):
         if self._shape.returns:  # after a loss, what was added and removed since the checkpoint has not had a row
             held = {name: self._recovery.given_to(name) for name in self.added - keeps.keys()}
             given = {name: states for name, states in held.items() if states}
-        added = AddedOperators(self._change, self._shape.additions, keeps, given)
+        added = AddedOperators(
+            self._change, self._shape.additions, keeps, given, self.added & self._shape.inherits.keys()
+        )
         self._request(wired, awaited=made, added=added)
         return []
 

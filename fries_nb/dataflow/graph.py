@@ -119,6 +119,25 @@ class Partitioning(StrEnum):
     BROADCAST = "broadcast"
 
 
+LEFT_OUT = "leave out"
+"""The error policy of operators of a shadow: a row on which one fails is left out there, and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRole:
+    """The part of an operator in a shadow: operators that process the rows of others beside them.
+
+    Attributes:
+        of: the operator of which it is a copy; empty for the comparison of the outputs.
+        bytes: the number of bytes of rows that may wait on each channel into the shadow; further rows are left out.
+        share: the share of cohorts whose rows the shadow gets.
+    """
+
+    of: str = ""
+    bytes: int = 1 << 20
+    share: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A node of the graph."""
@@ -141,7 +160,7 @@ class Operator:
     # number of outputs that it routes between; more than 1 only for a split, and for a loop's head that tells rows that
     # come back from those that enter (see ``dataflow.loops``)
     branches: int = 1
-    # the error policy: ``fail``, ``pause``, or the description of a sink for dead letters
+    # the error policy: ``fail``, ``pause``, ``LEFT_OUT``, or the description of a sink for dead letters
     on_error: Any = field(default="fail", compare=False)
     chain: bool = True  # whether it may share a worker with its neighbours
     time: EventTime | None = None  # the event time of a source, if its rows have one
@@ -152,6 +171,7 @@ class Operator:
     # whether every row of its first output begins a new transaction (a window without early rows); planning cuts these
     # edges
     begins_transactions: bool = False
+    shadow: ShadowRole | None = None  # its part in a shadow, on whose rows nothing depends; ``None`` for others
 
     @property
     def traits(self) -> OperatorTraits:
@@ -357,6 +377,17 @@ class UnionGraph(Graph):
         return tuple(found)
 
 
+def without_shadows(graph: Graph) -> Graph:
+    """The graph without the operators of shadows, on which nothing depends."""
+    gone = {one.name for one in graph.operators if one.shadow is not None}
+    if not gone:
+        return graph
+    edges = (edge for edge in graph.edges if edge.to not in gone)  # what leaves a shadow is inside of it
+    return replace(
+        graph, operators=tuple(one for one in graph.operators if one.name not in gone), edges=tuple(edges)
+    )
+
+
 def union_of(before: Graph, after: Graph) -> UnionGraph:
     """All operators and edges of both graphs; those of both are as in the later one."""
     names = dict.fromkeys((*before.order, *after.order))
@@ -419,7 +450,7 @@ def _check_fed(graph: Graph, operator: Operator) -> None:
 
 
 def _check_consumed(graph: Graph, operator: Operator) -> None:
-    if operator.traits.is_sink:
+    if operator.traits.is_sink or operator.shadow is not None:
         return
     consumed = {edge.branch for edge in graph.out_edges(operator.name)}
     for branch in range(operator.branches):

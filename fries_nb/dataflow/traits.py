@@ -2,7 +2,7 @@
 
 A new kind is a member of ``Kind`` and an entry in ``TRAITS``, and, if workers call a function row by row or batch by
 batch, an entry in ``operators/kinds.py``. No other module names kinds, except to declare operators (the builder, the
-regions).
+regions, shadows).
 
 >>> TRAITS[Kind.MAP].runs_user_code, TRAITS[Kind.JOIN].runs_user_code, TRAITS[Kind.JOIN].is_changeable
 (True, False, True)
@@ -32,6 +32,7 @@ class Kind(StrEnum):
     SELF_JOIN = "self_join"
     JOIN = "join"
     DEDUP = "dedup"
+    COMPARISON = "comparison"
     AGGREGATE = "aggregate"
     SORT = "sort"
     SINK = "sink"
@@ -180,6 +181,9 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     ),
     Kind.DEDUP: OperatorTraits(
         execution=Execution.CALL, holds=Holds.NOTHING, columns=ColumnsOut.SAME, chained=True, keeps_state=True
+    ),
+    Kind.COMPARISON: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.NOTHING, columns=ColumnsOut.SAME, keeps_state=True, two_sided=True
     ),
     Kind.WINDOW: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, timed=True

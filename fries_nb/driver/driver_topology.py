@@ -193,7 +193,8 @@ class DriverTopology:
         sources = (worker.operator for worker in fresh if worker.operator in union.sources)
         told = (listeners(union), audience(union), dict(Counter(sources))) if is_tracked(union) else ((), {}, {})
         packed, parked, given = added.additions.packed, dict(added.parked), dict(added.given)
-        return Begin(added.change, packed, issued, parked, given, earlier, *told)
+        heirs = tuple(sorted(added.heirs))
+        return Begin(added.change, packed, issued, parked, given, earlier, *told, heirs=heirs)
 
     def _changed(self, topology: Topology) -> None:
         self._trace.leave(self._settled.placement.keys() - topology.placement.keys())

@@ -31,7 +31,7 @@ import msgspec
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
-from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.graph import LEFT_OUT, Graph, Operator
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, exception_text
 from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
@@ -56,6 +56,7 @@ from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spill
 from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
+from fries_nb.worker.shadow_worker import ShadowWorker
 from fries_nb.worker.snapshot import (
     Redistribution,
     check_given,
@@ -182,6 +183,8 @@ class Assembly:
                 words = "windows, calls or tokens were open when it was removed, whose times have passed below it"
                 raise OperatorError(f"{name} cannot return: {words}; expected another name for a new one", name)
             instance.reroute(added.change)
+            if instance.worker.operator in added.heirs:
+                worker.handover.expect(instance.worker)
         worker.hold_back()
         worker.hold_reading()
         return worker
@@ -189,14 +192,14 @@ class Assembly:
     def _connected(
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
-        made = HeadWorker if wiring.feedback else Worker
+        made = HeadWorker if wiring.feedback else ShadowWorker if wiring.chain[0].shadow else Worker
         worker = made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
         if wiring.id.operator in self.restoration.closed:
             worker.close(self.restoration.closed)
         return worker
 
     def _instance(self, operator: Operator, index: int) -> Instance:
-        instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
+        instance = Instance(WorkerId(operator.name, index), operator, None, self.audit and operator.shadow is None)
         instance.hide, instance.identities = self.hide, self.identities or self.audit
         if (payload := self.payloads.get(operator.name)) is not None:
             try:
@@ -208,7 +211,7 @@ class Assembly:
                 told = failure(instance, error)
                 message = f"{operator.name} failed in open(): {exception_text(error)}"
                 raise OperatorError(message, operator.name, told.details) from error
-        instance.has_dead_letters = operator.name in self.letters
+        instance.has_dead_letters = operator.name in self.letters or operator.on_error == LEFT_OUT
         return instance
 
     def _restore(self, instance: Instance) -> None:
@@ -217,6 +220,8 @@ class Assembly:
             owners = owners_by(self.restoration.tables.get(instance.worker.operator), instance.operator.workers)
             own = given_snapshot(instance.worker, given_states(instance.worker.operator, given), owners)
             if snapshot is not None:  # of an earlier operator of its name, whose records it continues, and no more
+                if self.restoration.inherited_from(instance.worker.operator) != instance.worker.operator:
+                    own = msgspec.structs.replace(own, bins=snapshot.bins)
                 then = {"applied": snapshot.applied, "rerouted": snapshot.rerouted, "traced": snapshot.traced}
                 own = msgspec.structs.replace(own, **then)
             snapshot = own

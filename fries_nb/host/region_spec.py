@@ -160,7 +160,9 @@ class RegionSpec:
     @property
     def redistribution(self) -> Redistribution:
         """The assignment of the checkpoint's snapshots to workers."""
-        return Redistribution(self.restoration.checkpoint, self.graph, self.restoration.tables)
+        return Redistribution(
+            self.restoration.checkpoint, self.graph, self.restoration.tables, self.restoration.inherited_from
+        )
 
     def reshaped(self, graph: Graph, additions: Additions) -> RegionSpec:
         """The specification for a dataflow of another shape, with its numbers of workers and without functions."""

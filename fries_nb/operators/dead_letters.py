@@ -96,7 +96,7 @@ class FailedRow:
 
 
 def set_aside(instance: Instance, refused: FailedRow, error: OperatorError) -> None:
-    """Write a dead letter for a row.
+    """Write a dead letter for a row; of that of a shadow nothing is left but a count.
 
     Raises:
         OperatorError: the error itself, if the operator writes none, or the failure is that of a change under guard.
@@ -107,6 +107,9 @@ def set_aside(instance: Instance, refused: FailedRow, error: OperatorError) -> N
     instance.refused.add(refused.index)
     if instance.arms is not None:
         instance.arms.failed(instance.identity)
+    if instance.operator.shadow is not None:  # its rows are of no concern to anyone
+        instance.failed += 1
+        return
     instance.write_letter(dead_letter(instance, refused, str(error), error.details))
 
 

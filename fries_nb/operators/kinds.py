@@ -37,6 +37,7 @@ from fries_nb.operators.error_policy import (
     whole,
 )
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.paired_rows import comparison_step
 from fries_nb.operators.row_versions import chosen_step, side_by_side
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import (
@@ -143,6 +144,7 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.SELF_JOIN: OperatorCall(self_join_step),
     Kind.JOIN: OperatorCall(join_step),
     Kind.DEDUP: OperatorCall(dedup_step),
+    Kind.COMPARISON: OperatorCall(comparison_step),
     Kind.WINDOW: OperatorCall(window_step, due=close_step, retire=retire_step),
     Kind.REDUCE: OperatorCall(window_step, due=close_step, retire=retire_step),
 }

@@ -302,7 +302,9 @@ def refuse_in_time(before: Graph, after: Graph, past: Collection[Ends] = ()) -> 
             raise PlanError(f"{name} gets no rows of {min(new)} while it runs, {words}")
 
 
-def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ExplainedPlan:
+def shape_plan(
+    before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True, givers: Collection[str] = ()
+) -> ExplainedPlan:
     """The plan that makes a running dataflow another one, in O(V + E) for each operator whose out-edges change.
 
     Args:
@@ -310,6 +312,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
         after: what it is to become.
         functions: the operators of both whose function changes.
         order: whether rows of a key keep their order where the old and the new ways of an operator meet.
+        givers: the operators with whose states at the marker others begin, or go on.
 
     Raises:
         PlanError: nothing changes.
@@ -317,6 +320,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     rerouted = {name for name in before if name in after and _outs(before, name) != _outs(after, name)}
     removed = {name for name in before.sources if name not in after}
     dropped = {one.name for one in before.operators if one.name not in after and is_timed(one)}
+    dropped |= set(givers)
     targets = frozenset(rerouted | removed | set(functions))
     if not targets and not set(after.sources) - set(before.by_name):
         raise PlanError("the two dataflows have the same shape and functions; expected a difference")
@@ -337,6 +341,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     whys = dict.fromkeys(functions, _FUNCTION) | dict.fromkeys(rerouted, "its out-edges change")
     whys |= dict.fromkeys(removed, "it is removed, and reads no further")
     whys |= dict.fromkeys(dropped, "it is removed, with what it holds for a later time")
+    whys |= dict.fromkeys(givers, "another operator gets a copy of its state")
     found = dict.fromkeys(sorted(scope), BETWEEN) | emptied | fed | kept | meetings | whys
     found |= dict.fromkeys(sorted(receivers - scope), "it gets a new edge, which it reads from then on")
     reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}

@@ -186,6 +186,8 @@ class CommittedChange(msgspec.Struct, frozen=True):
             none. It begins so again at a restart from a checkpoint that has not ``decided`` the change.
         steps: its steps, if it is decided row by row; see ``rollout``.
         step_of: id of the change of which it is a further step; its ``steps`` are all that this one has then.
+        inherits: operator to the one with whose state at its marker it has begun, or gone on. At a restart from a
+            checkpoint that has not ``decided`` the change, it begins with the state that this one has there.
     """
 
     change: str
@@ -204,6 +206,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     given: dict[str, bytes] = {}
     steps: tuple[RolloutStep, ...] = ()
     step_of: str = ""
+    inherits: dict[str, str] = {}
 
     @property
     def targets(self) -> frozenset[str]:
@@ -496,6 +499,22 @@ class Restoration(msgspec.Struct, frozen=True):
         known = () if self.checkpoint is None else self.checkpoint.decided
         since = [one.given[operator] for one in self.decided if operator in one.given and one.change not in known]
         return since[-1] if since else None
+
+    def inherited_from(self, operator: str) -> str:
+        """The operator of which the checkpoint has the state that one begins with: itself, if no change since tells.
+
+        >>> begun, promoted = (CommittedChange(f"u{n}", "fries", (), {}, inherits=one)
+        ...                    for n, one in enumerate(({"FM~shadow": "FM"}, {"FM": "FM~shadow"})))
+        >>> Restoration(Checkpoint("r", 1, 1, {}), (begun, promoted)).inherited_from("FM")
+        'FM'
+        >>> Restoration(Checkpoint("r", 1, 1, {}, decided=("u0",)), (begun, promoted)).inherited_from("FM")
+        'FM~shadow'
+        """
+        known = () if self.checkpoint is None else self.checkpoint.decided
+        for one in reversed(self.decided):
+            if one.change not in known:
+                operator = one.inherits.get(operator, operator)
+        return operator
 
     def begun_anew(self) -> Restoration:
         """The same without what the checkpoint has of other operators by the names of those that were added since.

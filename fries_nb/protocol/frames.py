@@ -67,6 +67,8 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
         rerouted: the operators of which only the out-edges change; those of a target may change as well.
         steps: all steps of a change that is decided row by row, see ``rollout``; empty for any other.
         step_of: id of the change whose step it is, if it is not its first one.
+        inherits: operators, each with the one with whose state at the marker it begins or goes on; see the module
+            ``worker.handover``.
     """
 
     change: str
@@ -77,6 +79,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
     rerouted: frozenset[str] = frozenset()
     steps: tuple[RolloutStep, ...] = ()
     step_of: str = ""
+    inherits: tuple[tuple[str, str], ...] = ()
 
 
 class Freeze(msgspec.Struct, frozen=True, tag=True):
@@ -274,6 +277,7 @@ class MovedBins(msgspec.Struct, frozen=True, tag=True):
         unfinished: the last of them, if more of its keys follow; ``None`` if all of them are complete.
         times: what a timed operator holds for the complete ones; ``None`` for others.
         took_ns: nanoseconds in which the states were pickled.
+        pieces: if it is a copy for another operator, in how many pieces the worker gets it; 0 for bins that move.
     """
 
     to: WorkerId
@@ -283,6 +287,7 @@ class MovedBins(msgspec.Struct, frozen=True, tag=True):
     unfinished: int | None = None
     times: MovedTimes | None = None
     took_ns: int = 0
+    pieces: int = 0
 
     @property
     def complete(self) -> list[int]:

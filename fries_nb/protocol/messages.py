@@ -621,6 +621,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         failed, given: number of tuples that became dead letters, and of rows that it gave (for a sink, has written),
             since the worker was started or restored; inside a chain, rows given since the start.
         keys: number of keys of which it keeps a state.
+        left_out: number of rows that were left out in front of a shadow, since its budget was used up.
     """
 
     worker: WorkerId
@@ -641,6 +642,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     failed: int = 0
     given: int = 0
     keys: int = 0
+    left_out: int = 0
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):

@@ -67,7 +67,7 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
-from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, ends_of, resized, union_of
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, ShadowRole, ends_of, resized, union_of
 from fries_nb.dataflow.operators import Shape, is_timed, shape_of
 from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.errors import DataflowError
@@ -328,13 +328,21 @@ class Topology:
     def reshaping(self, after: Graph, hosts: Sequence[int]) -> Topology:
         """The next epoch, in which workers of added operators are on these hosts, and channels of added edges closed.
 
-        Operators that both dataflows have keep their numbers of workers.
+        Operators that both dataflows have keep their numbers of workers; those of a shadow are placed and routed to as
+        those of which they are copies.
         """
         present = self.graph.sizes
-        after, epoch = resized(after, present), self.epoch + 1
+        copies = {one.name: one.shadow.of for one in after.operators if one.shadow and one.name not in present}
+        beside = {name: present[of] for name, of in copies.items() if of in present}
+        after, epoch = resized(after, present | beside), self.epoch + 1
         fresh = {name: operator.workers for name, operator in after.by_name.items() if name not in present}
         workers = [worker for name in fresh for worker in workers_of(after, name)]
-        placed = {worker: hosts[worker.index * len(hosts) // fresh[worker.operator]] for worker in workers}
+        placed = {
+            worker: self.placement[WorkerId(copies[worker.operator], worker.index)]
+            if worker.operator in beside
+            else hosts[worker.index * len(hosts) // fresh[worker.operator]]
+            for worker in workers
+        }
         known = {(edge.source, edge.to) for edge in self.graph.edges}
         ends = ((edge.source, edge.to) for edge in after.edges)
         return replace(
@@ -344,6 +352,7 @@ class Topology:
             begun=_told_apart({**present, **fresh}, self.begun),
             epoch=epoch,
             added={**self.added, **dict.fromkeys(workers, epoch)},
+            tables={**self.tables, **{name: self.tables[of] for name, of in copies.items() if of in self.tables}},
             made={**self.made, **{end: epoch for end in ends if end not in known}},
             before=self.graph,
             after=after,
@@ -601,6 +610,7 @@ class OutEdge:
         table: the routing table of the edge when the worker was wired; ``None`` if bins are dealt evenly. It changes
             while rows flow, as the outbox knows.
         is_closed: whether nothing is sent there yet; see ``Topology.is_closed``.
+        lossy: the part of the receiver in a shadow that the edge enters, beyond whose budget rows are left out.
     """
 
     to: str
@@ -613,6 +623,7 @@ class OutEdge:
     hosts: tuple[int, ...] = ()
     table: RoutingTable | None = None
     is_closed: bool = False
+    lossy: ShadowRole | None = None
 
     @property
     def routed_channels(self) -> tuple[ChannelId, ...]:
@@ -738,4 +749,7 @@ def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
     hosts = tuple(topology.host_of(channel.receiver) for channel in channels)
     table = topology.tables.get(edge.to) if edge.partitioning is Partitioning.HASH else None
     is_closed = topology.is_closed(edge) and topology.added.get(sender) != topology.epoch
-    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table, is_closed)
+    role = None if topology.graph.operator(sender.operator).shadow else topology.graph.operator(edge.to).shadow
+    return OutEdge(
+        edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table, is_closed, role
+    )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning, without_shadows
 from fries_nb.errors import TraceError
 
 ROW_BITS = 40
@@ -330,7 +330,8 @@ def last_word(operator: str, worker: int, records: Iterable[WorkerRecord]) -> Wr
 def flow_of(
     graph: Graph, resumed: bool = False, finished: bool = False, before: tuple[str | int, ...] = (), shape: str = ""
 ) -> TraceFlow:
-    """The description of a graph for its traces."""
+    """The description of a graph for its traces; shadows are in none."""
+    graph = without_shadows(graph)
     links = tuple(
         Link(edge.source, edge.to, edge.branch, graph.operator(edge.to).workers if _broadcasts(edge) else 1)
         for edge in graph.edges

@@ -21,7 +21,7 @@ from fries_nb.dataflow.arguments import Tuples, checked_canary, checked_limit, c
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.endpoints import check_readable
-from fries_nb.dataflow.graph import Graph, check_runnable, resized
+from fries_nb.dataflow.graph import Graph, check_runnable, resized, without_shadows
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Lighter, Update, as_updates, check_lighter
 from fries_nb.displays import progress_of, used
@@ -38,6 +38,7 @@ from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.running.run_requeues import Requeue, refuse_without_letters
+from fries_nb.running.shadows import Shadow, begin_shadow, open_shadow, refuse_in_shadows
 from fries_nb.spark.launch import Begun, pickled_functions
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.flow_shape import refuse_other_targets
@@ -165,6 +166,7 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         updates, limit = as_updates(change), checked_limit(guard)
+        refuse_in_shadows(self.graph, updates)
         limit_s, share = checked_timeout(timeout), 1.0 if canary is None else checked_canary(canary, merge, scheduler)
         gates = checked_gates(None if canary is None else share, steps, every, promote_when, tolerate)
         requested = self._runner.queue.request(
@@ -251,7 +253,7 @@ class Run(RunMonitor):
             raise DataflowError(
                 f"dataflow {flow.name!r} is another one than {self.graph.name!r}, which runs; expected one of that name"
             )
-        before = resized(self.graph, self._runner.rescales.sizes)
+        before = resized(without_shadows(self.graph), self._runner.rescales.sizes)
         after = flow.graph_like(before)
         payloads = pickled_functions(after)
         shipped = {name: pickle.loads(payload) for name, payload in payloads.items() if name in self.graph}
@@ -365,9 +367,37 @@ class Run(RunMonitor):
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""
         if scheduler not in ("fries", "auto"):
             raise PlanError(f"scheduler={scheduler!r} changes functions only; the shape is changed by 'fries'")
+        if shadowed := open_shadow(self.graph):
+            words = "expected its promote() or drop() before the shape is changed"
+            raise PlanError(f"{shadowed} has a shadow, which the declaration does not have; {words}")
         if isinstance(limit := checked_limit(guard), Tuples):
             raise PlanError(f"guard={limit}: the shape is changed under a guard of some seconds; expected a number")
         return limit
+
+    def shadow(self, change: Mapping[str, Any], *, share: float = 1.0, bytes: int = 1 << 20) -> Shadow:
+        """Let a change process all rows beside what runs, for a comparison alone; returns at once.
+
+        Copies of the operators, and of those between them, get the rows that these get, and begin with a copy of their
+        states. What they give goes to a comparison alone: no sink, constraint or guard sees it. A row on which a copy
+        fails is left out there, and counted. A shadow that is slower than the run is left behind: rows beyond its
+        budget are left out, and counted, and so is what a commit would have to wait for longer than a second.
+
+        Args:
+            change: operator to its new function, or an ``fn.Update`` without a transformation of its state.
+            share: the share of the cohorts of which it gets the rows, above 0 and up to 1.
+            bytes: number of bytes of rows that may wait on each channel to it.
+
+        Returns:
+            The shadow: ``compare()``, ``promote()``, ``drop()``; its ``change.result()`` waits until it gets rows.
+
+        Raises:
+            PlanError: rows carry no identities; a source, a sink or a join, an operator that has a shadow, or one from
+                which rows leave on several streams; a dataflow with times, loops, aggregates or sorts; an invalid
+                argument; or another change is open.
+            DataflowError: no such operator; or a function that cannot run there or cannot be pickled.
+            RunError: the run has ended, or its tuples do not flow yet.
+        """
+        return begin_shadow(self._runner, change, share, bytes)
 
     def set_state(self, operator: str, states: Mapping[Any, Any], *, timeout: float = 30.0) -> Change:
         """Set the states of some keys of an operator, in one transaction between two tuples; returns at once.

@@ -32,6 +32,7 @@ from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell, has_finished
 from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
+from fries_nb.controller.markers import NOTHING_INHERITED
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.endpoints import rate_of
@@ -253,6 +254,7 @@ class RegionRunner(QueueShell):
     def reshape(
         self, after: Graph, functions: Mapping[str, bytes], plan: Plan, updates: Mapping[str, Update],
         limit: float | None, force: bool, states: Mapping[str, Mapping[Any, Any]],
+        inherits: Mapping[str, str] = NOTHING_INHERITED,
     ) -> Change:  # fmt: skip
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.
 
@@ -264,6 +266,7 @@ class RegionRunner(QueueShell):
             limit: the duration of its guard.
             force: whether a doubt is ignored.
             states: added operator to the states by key with which it begins.
+            inherits: operator to the one with whose state at the marker it begins, or goes on; not rehearsed then.
 
         Raises:
             PlanError: another change is open.
@@ -276,6 +279,7 @@ class RegionRunner(QueueShell):
         if not self.launched or self.state not in FLOWING:
             raise RunError(f"run {self.graph.name!r} is {self.state}; expected a dataflow whose tuples flow")
         shape = self.launched[0].shape_change(self.graph, after, functions, states=states)
+        shape = replace(shape, inherits=dict(inherits))
         return self.queue.reshape(shape, plan, updates, payloads, self._graph_beside(after), limit, force)
 
     def _graph_beside(self, after: Graph) -> Graph:

@@ -189,7 +189,9 @@ class Hosts:
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables, plan.begun)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
+        self._redistribution = Redistribution(
+            restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
+        )
         self._before = self.topology
         self._is_welcome = False
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)

@@ -49,6 +49,7 @@ from msgspec import structs
 
 from fries_nb.changes.queue_entries import rehearsed
 from fries_nb.controller import events
+from fries_nb.controller.markers import NOTHING_INHERITED
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Graph, resized
@@ -385,7 +386,8 @@ class ReshapingCluster(JoiningThreads):
 
     def reshape(
         self, after: Graph, order: bool = True, returns: bool = False, guarded: bool = False,
-        given: Mapping[str, Mapping[Any, Any]] | None = None,
+        given: Mapping[str, Mapping[Any, Any]] | None = None, inherits: Mapping[str, str] = NOTHING_INHERITED,
+        givers: Sequence[str] = (),
     ) -> str:  # fmt: skip
         """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
 
@@ -395,6 +397,8 @@ class ReshapingCluster(JoiningThreads):
             returns: whether it is the dataflow before the last change of the shape, which is rolled back.
             guarded: whether it is rolled back if the new dataflow fails, however late.
             given: added operator to the states by key with which it begins.
+            inherits: operator to the one with whose state at the marker it begins, or goes on.
+            givers: see ``shape_plan``.
 
         Raises:
             PlanError: there is no plan for it.
@@ -404,7 +408,7 @@ class ReshapingCluster(JoiningThreads):
         found = {name: after.operator(name).function for name in both}
         changed = {name: one for name, one in found.items() if one is not before.operator(name).function}
         changed = {name: one for name, one in changed.items() if not _is_endpoint(after, name)}
-        planned = shape_plan(before, after, list(changed), order)
+        planned = shape_plan(before, after, list(changed), order, givers)
         added = {name: after.operator(name).function for name in after if name not in before}
         functions = {
             name: cloudpickle.dumps(one) for name, one in added.items() if one and not _is_endpoint(after, name)
@@ -416,12 +420,12 @@ class ReshapingCluster(JoiningThreads):
         self.shapes[name], self.shapes[f"{name}.back"] = after, before
         payloads = {target: cloudpickle.dumps(Update(one)) for target, one in changed.items()}
         states = {operator: cloudpickle.dumps(states) for operator, states in (given or {}).items()}
-        shape = events.ShapeChange(after, additions, name.encode(), returns=returns, given=states)
+        shape = events.ShapeChange(after, additions, name.encode(), returns=returns, given=states, inherits=inherits)
         guard = None
         if guarded:
             plan = replace(planned.plan, targets=frozenset(one for one in planned.plan.targets if one in after))
             guard = events.Guard(plan, True, shape=events.ShapeChange(before, fingerprint=f"{name}.back".encode()))
-        fair = rehearsed(planned.plan.targets, before, after)
+        fair = frozenset() if inherits else rehearsed(planned.plan.targets, before, after)
         self._say(events.ChangeRequested(name, planned.plan, payloads, fair, guard=guard, force=True, shape=shape))
         return name
 

@@ -165,6 +165,7 @@ class OperatorMetrics:
         failed: number of tuples that became dead letters, since the start or the last restart of its workers.
         given: number of rows that it gave, since then as well; a row that goes several ways counts once.
         keys: number of keys of which it keeps a state.
+        left_out: number of its rows that a shadow beside what follows it did not get, since its budget was used up.
     """
 
     processed: int = 0
@@ -178,6 +179,7 @@ class OperatorMetrics:
     failed: int = 0
     given: int = 0
     keys: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -331,7 +333,7 @@ class Metrics:
     def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
         processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
         rate, busy, blocked = 0.0, 0.0, 0.0
-        failed, given, keys = self._failed_by_gone[name], self._given_by_gone[name], 0
+        failed, given, keys, left_out = self._failed_by_gone[name], self._given_by_gone[name], 0, 0
         for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
             report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
             processed += report.processed
@@ -342,12 +344,14 @@ class Metrics:
             failed += report.failed
             given += report.given
             keys += report.keys
+            left_out += report.left_out
             rate += its_rate
             busy += its_busy
             blocked += its_blocked
         count = max(1, len(workers))
         shares = busy / count, blocked / count
-        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, failed, given, keys)
+        counts = failed, given, keys, left_out
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, *counts)
 
     def _rates(self, worker: WorkerId) -> _Rates:
         """The rates of a worker over the window; reports may arrive late."""

@@ -319,6 +319,7 @@ class Begin(msgspec.Struct, frozen=True):
     listeners: tuple[str, ...] = ()  # the operators whose frontiers are tracked; see ``protocol.progress_locations``
     audience: dict[str, tuple[str, ...]] = {}  # listener to the operators that are notified
     starters: dict[str, int] = {}  # added source to its number of workers, each of which has a token of the least time
+    heirs: tuple[str, ...] = ()  # those of them that wait for the states of others; see ``worker.handover``
 
 
 class Extend(msgspec.Struct, frozen=True, tag=True):

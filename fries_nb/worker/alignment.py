@@ -32,14 +32,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import pyarrow as pa
 
 from fries_nb.dataflow.masking import masked_text
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.operators.dead_letters import return_rows
-from fries_nb.operators.dry_run import shown_tuple
+from fries_nb.operators.dry_run import Recent, shown_tuple
+from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance, row_as_json
 from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import (
@@ -206,6 +207,8 @@ class Alignment:
             del self._holding[channel]
 
 
+GivenBefore = tuple[str, tuple[pa.RecordBatch | Recent, ...]]
+"""A change, and the last results of the function that it has replaced."""
 NOTHING_BEGUN: Mapping[int, int] = {}
 SHOWN_CHARS = 2_000
 """Maximum length of a tuple in the details of an error."""
@@ -304,6 +307,20 @@ def effects_of(
     switched = any(one.switched for one in done)
     given_up = tuple(tuple(one.positions) for one in done if one.positions)
     return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held, given_up)
+
+
+def given_by(
+    action: Reconfigure, instances: Sequence[Instance], executor: ChainExecutor,
+    newest: Mapping[int, Sequence[pa.RecordBatch]],
+) -> dict[WorkerId, GivenBefore]:  # fmt: skip
+    """Operator's worker to the last results, by reference, of the function that a change replaces."""
+    found: dict[WorkerId, GivenBefore] = {}
+    for position, instance in enumerate(instances):
+        if instance.worker.operator in action.targets:
+            is_last = position + 1 == len(instances)
+            given = chain(*newest.values()) if is_last else executor.samples(position + 1)
+            found[instance.worker] = action.change, tuple(given)
+    return found
 
 
 def failed_answer(

@@ -71,14 +71,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import HIDDEN
-from fries_nb.dataflow.graph import Partitioning
+from fries_nb.dataflow.graph import Partitioning, ShadowRole
 from fries_nb.errors import DeclarationError, KeyTypeError, ProtocolError, close_match
 from fries_nb.progress.exchange import WorkerCounts
 from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, ProgressGraph
 from fries_nb.progress.times import Time, earlier, share_frame
 from fries_nb.protocol.frames import Bundle
-from fries_nb.protocol.messages import BufferMeasured, ChannelId, Data, End, Frame, Marker, Tag
-from fries_nb.protocol.partitioning import Binning, Bins, partition
+from fries_nb.protocol.messages import BufferMeasured, ChannelId, Commit, Data, End, Frame, Marker, Tag
+from fries_nb.protocol.partitioning import COHORTS, Binning, Bins, cohorts, partition
 from fries_nb.protocol.topology import OutEdge, Wiring
 from fries_nb.worker.meters import BufferMeter
 
@@ -222,16 +222,21 @@ class OutChannel:
         pending: the channels of the outbox on which something waits.
         version: version of the first tuples.
         host: index of the receiver's host, if frames to several of its workers may travel together.
+        limit: number of bytes that may wait or be in transit, beyond which rows are left out; ``None`` for no limit.
+
+    Attributes:
+        left_out: number of rows that were left out.
     """
 
     __slots__ = (
-        "buffer", "channel", "cuts", "edge", "host", "meter", "outstanding", "pending", "queue", "rows", "version",
-        "waiting", "window",
+        "buffer", "channel", "cuts", "edge", "host", "left_out", "limit", "meter", "outstanding", "pending", "queue",
+        "rows", "version", "waiting", "window",
     )  # fmt: skip
 
     def __init__(
-        self, channel: ChannelId, pending: PendingChannels, version: int, host: int | None = None, branch: int = 0
-    ) -> None:
+        self, channel: ChannelId, pending: PendingChannels, version: int, host: int | None = None, branch: int = 0,
+        limit: int | None = None,
+    ) -> None:  # fmt: skip
         self.channel = channel
         self.edge = GraphLocation(channel.sender.operator, channel.receiver.operator, branch)
         self.host = host
@@ -240,6 +245,7 @@ class OutChannel:
         self.buffer: list[pa.RecordBatch] = []
         self.queue: deque[Frame] = deque()
         self.rows = self.waiting = self.window = self.outstanding = self.cuts = 0  # cuts: markers and ends
+        self.limit, self.left_out = limit, 0
         self.meter: BufferMeter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -267,9 +273,21 @@ class OutChannel:
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
             tag, timestamp = self.empty()
+            if self.limit is not None and self.waiting + self.outstanding + size > self.limit:
+                self.left_out += whole.num_rows
+                return
             self.queue.append(Data(whole, timestamp, size, self.version, tag))
             self.pending.queued[self] = None
             self._waits(size)
+
+    def leave_waiting_out(self) -> None:
+        """Leave out what waits for credit, so that a commit does not wait for it; not before the first grant."""
+        if not self.window:
+            return
+        waiting = [frame for frame in self.queue if isinstance(frame, Data)]
+        self.left_out += sum(frame.batch.num_rows for frame in waiting)
+        self._waits(-sum(frame.size for frame in waiting))
+        self.queue = deque(frame for frame in self.queue if not isinstance(frame, Data))
 
     def empty(self) -> tuple[Tag | None, tuple[int, ...]]:
         """Empty the buffer, which has become a frame; returns the tag and the timestamp of that frame."""
@@ -291,7 +309,7 @@ class OutChannel:
     def _waits(self, more: int) -> None:
         """Change the number of bytes that wait for credit; the channel is full when they exceed a window."""
         self.waiting += more
-        if self.waiting > self.window:
+        if self.waiting > self.window and self.limit is None:
             self.pending.filled.add(self)
         else:
             self.pending.filled.discard(self)
@@ -307,6 +325,18 @@ class OutChannel:
                 self._waits(-frame.size)
             into.append(SendFrame((self.channel,), self.queue.popleft()))
         self.pending.queued.pop(self, None)
+
+
+def _hosts(edge: OutEdge) -> Sequence[int | None]:
+    """The host of each receiver for frames that may travel together; those that may be left out travel alone."""
+    return edge.hosts if edge.hosts and edge.lossy is None else [None] * len(edge.channels)
+
+
+def shared(batch: pa.RecordBatch, role: ShadowRole) -> pa.RecordBatch:
+    """The rows of the cohorts that a shadow gets."""
+    if role.share >= 1:
+        return batch
+    return batch.filter(pa.array(cohorts(batch) < role.share * COHORTS))
 
 
 def _rebalances(edge: OutEdge) -> bool:
@@ -348,9 +378,12 @@ class Outbox:
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {
-            name: self._channels.get(name) or OutChannel(name, self._pending, self.version, host, edge.branch)
+            name: self._channels.get(name)
+            or OutChannel(
+                name, self._pending, self.version, host, edge.branch, edge.lossy.bytes if edge.lossy else None
+            )
             for edge in edges
-            for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
+            for name, host in zip(edge.channels, _hosts(edge), strict=True)
         }
         self._undivided = {
             edge.to: EdgeBuffer(edge.channels[0].sender.operator, len(edge.routed_channels)) for edge in edges
@@ -425,9 +458,11 @@ class Outbox:
             return
         for edge, channels in self._ways:
             if edge.branch == branch:
-                self._partition(edge, channels, batch)
+                self._partition(edge, channels, batch if edge.lossy is None else shared(batch, edge.lossy))
 
     def _partition(self, edge: OutEdge, channels: tuple[OutChannel, ...], batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
         if len(channels) == 1:
             channels[0].add(batch)
         elif edge.partitioning is Partitioning.BROADCAST:
@@ -571,6 +606,8 @@ class Outbox:
         self._frame([channel for channel in channels if channel.buffer])
         for channel in channels:
             channel.pump(self._sends)
+            if channel.limit is not None and isinstance(frame, Marker) and isinstance(frame.action, Commit):
+                channel.leave_waiting_out()
             channel.cuts += 1
             if channel.queue:
                 channel.queue.append(frame)
@@ -620,6 +657,11 @@ class Outbox:
     def outstanding(self) -> int:
         """Number of bytes that were sent on all channels, and that their receivers have not processed."""
         return self._pending.outstanding
+
+    @property
+    def left_out(self) -> int:
+        """Number of rows that were left out on the channels of now, since their budget was used up."""
+        return sum(channel.left_out for channel in self._channels.values())
 
     @property
     def blocked(self) -> bool:

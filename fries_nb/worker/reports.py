@@ -54,7 +54,15 @@ from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.steps import Results
 from fries_nb.protocol.checkpoints import Reading
-from fries_nb.protocol.messages import ChannelId, ChannelMeasured, Data, Measured, QueueMeasured, Report, TaskMeasured
+from fries_nb.protocol.messages import (
+    ChannelId,
+    ChannelMeasured,
+    Data,
+    Measured,
+    QueueMeasured,
+    Report,
+    TaskMeasured,
+)
 from fries_nb.protocol.rollout import RolloutStep, are_new
 from fries_nb.worker.events import (
     Instruction,
@@ -85,16 +93,21 @@ class WorkerReports:
 
     Args:
         instances: the worker's operators, in the chain's order.
+        outbox: their output.
         clock: returns nanoseconds since the Unix epoch.
 
     Attributes:
         written: the schema of the last batch that left the chain.
         columns: all columns of a sink; reported when they have changed.
         is_blocked: what was noted last; see ``note_credit``.
+        left_out: number of rows that a worker of a shadow has left out itself.
         withholds_trace: whether reports contain no records of the audit, since those of a checkpoint are not complete.
     """
 
-    def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, instances: Sequence[Instance], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]
+    ) -> None:  # fmt: skip
+        self._outbox, self.left_out = outbox, 0
         self.written = pa.schema([])
         self.columns = self._reported = pa.schema([])
         self.withholds_trace = False
@@ -168,6 +181,7 @@ class WorkerReports:
                     instance.failed,
                     instance.given if last else self._instances[position + 1].processed,
                     len(instance.state),
+                    self._outbox.left_out + self.left_out if last else 0,
                 )
             )
         self._last = tuple(told)

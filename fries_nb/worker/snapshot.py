@@ -384,18 +384,22 @@ class Redistribution:
         checkpoint: the checkpoint; ``None`` if the run starts from the beginning.
         graph: the dataflow, with the current number of workers of each operator.
         tables: keyed operator to its packed routing table, if its bins are not dealt evenly now.
+        inherited_from: operator to that of which it has the state; see ``Restoration.inherited_from``.
 
     Attributes:
         checkpoint: see the arguments.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint | None, graph: Graph, tables: Mapping[str, bytes] = NO_TABLES
+        self, checkpoint: Checkpoint | None, graph: Graph, tables: Mapping[str, bytes] = NO_TABLES,
+        inherited_from: Callable[[str], str] = str,
     ) -> None:  # fmt: skip
+        self._inherited_from = inherited_from
         self.checkpoint = checkpoint
         self._tables = dict(tables)
-        self._workers = {operator.name: operator.workers for operator in graph.operators}
-        self._receivers = {name: frozenset(graph.successors(name)) for name in self._workers}
+        then = {} if checkpoint is None else checkpoint.workers  # of operators that are not there any more
+        self._workers = {**then, **{operator.name: operator.workers for operator in graph.operators}}
+        self._receivers = {name: frozenset(graph.successors(name)) for name in graph}
 
     def is_added(self, operator: str) -> bool:
         """Whether the checkpoint is of a dataflow that did not have this operator, which begins with it."""
@@ -410,6 +414,16 @@ class Redistribution:
 
     def read_from(self, worker: WorkerId) -> Sequence[WorkerId]:
         """The workers whose snapshots are needed to restore this worker."""
+        own, giver = self._own(worker), self._giver_of(worker)
+        return own if giver is None else [*own, *self._own(giver)]
+
+    def _giver_of(self, worker: WorkerId) -> WorkerId | None:
+        """The worker of which it has the state, if that is another one, which had one."""
+        giver = self._inherited_from(worker.operator)
+        has_one = giver != worker.operator and not self.is_added(giver)
+        return WorkerId(giver, worker.index) if has_one else None
+
+    def _own(self, worker: WorkerId) -> Sequence[WorkerId]:
         if self.checkpoint is None or self.had_ended(worker):
             return ()
         known = self.checkpoint.snapshots
@@ -422,12 +436,20 @@ class Redistribution:
 
         An operator that the checkpoint does not know begins with an empty snapshot.
         """
+        giver = self._giver_of(worker)
+        if giver is None or self.checkpoint is None:
+            return self._snapshot(worker, snapshots)
+        own, theirs = self._snapshot(worker, snapshots), self._snapshot(giver, snapshots)
+        return own if own is None or theirs is None else replace(own, bins=theirs.bins, counts=theirs.counts)
+
+    def _snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
         if self.checkpoint is None or self.had_ended(worker):
             return None
         if self.is_added(worker.operator):
             return Snapshot(worker.operator, worker.index, 0)
         found = self._found(worker, snapshots)
-        receivers = self._receivers[worker.operator]  # of round-robin edges, some of which may have been removed
+        # Of round-robin edges, some of which may have been removed.
+        receivers = self._receivers.get(worker.operator, ())
         positions = {to: next_ for to, next_ in found.round_robin_positions.items() if to in receivers}
         is_same = len(positions) == len(found.round_robin_positions)
         return found if is_same else replace(found, round_robin_positions=positions)
@@ -435,7 +457,7 @@ class Redistribution:
     def _found(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot:
         """The worker's own snapshot, or its share of those of all workers of its operator."""
         assert self.checkpoint is not None, "see snapshot"
-        sources = self.read_from(worker)
+        sources = self._own(worker)
         if not sources or any(each not in snapshots for each in sources):
             raise CheckpointError(f"checkpoint {self.checkpoint.epoch} lacks the snapshot of {worker}")
         if self._is_unchanged(worker.operator):

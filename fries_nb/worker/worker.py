@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +60,7 @@ from fries_nb.protocol.messages import (
     WorkerId,
 )
 from fries_nb.protocol.topology import Wiring
-from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
+from fries_nb.worker.alignment import Alignment, GivenBefore, effects_of, failed_answer, given_by
 from fries_nb.worker.bin_transfer import BinTransfer, TopologyAdoption
 from fries_nb.worker.events import (
     Arrived,
@@ -91,6 +90,7 @@ from fries_nb.worker.events import (
     Warned,
 )
 from fries_nb.worker.freezing import Freezing
+from fries_nb.worker.handover import Handover
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
@@ -131,6 +131,7 @@ class Worker:
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
         freezing: how far it has begun each origin, for changes that are decided row by row.
+        handover: the states that its operators give to others, or begin with, by a change of the shape.
         reports: its measurements, and the columns of a sink.
         given_before: operator's worker to the last change that it has switched to, and its last results before.
     """
@@ -146,7 +147,7 @@ class Worker:
         issued: int = 0,
         progress: ProgressGraph | None = None,
     ) -> None:
-        self.wiring, self.progress, self.freezing = wiring, progress, Freezing()
+        self.wiring, self.progress, self.freezing, self.handover = wiring, progress, Freezing(), Handover()
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
@@ -162,7 +163,7 @@ class Worker:
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
-        self.given_before: dict[WorkerId, tuple[str, tuple[pa.RecordBatch | Recent, ...]]] = {}
+        self.given_before: dict[WorkerId, GivenBefore] = {}
         self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
@@ -182,7 +183,7 @@ class Worker:
         self.outbox = outbox
         for instance in instances:
             instance.track(outbox.changes, self._clock)
-        self.reports = WorkerReports(self.instances, self._inbox, self._clock)
+        self.reports = WorkerReports(self.instances, self._inbox, outbox, self._clock)
         self._output = WorkerOutput(self.instances, outbox, self.reports)
         self._executor = self._running = self._compiled(self.instances)
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, self._limit, self._spill)
@@ -469,7 +470,7 @@ class Worker:
     def _is_stopped(self) -> bool:
         """Whether it waits: for credit, for its source's or chain's release, for a fix, or until others know it."""
         waits = self.outbox.full or self._held or self._stalled or self._pause.paused or self.freezing.is_frozen
-        return waits or self._adoption.is_apart
+        return waits or self._adoption.is_apart or self.handover.waits
 
     def _work(self, limit: int) -> bool:
         if self._transfer is not None and self._transfer.extracts:
@@ -626,13 +627,16 @@ class Worker:
         self.slowness.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
         if not self._running.remaining:
-            self._in_hand = False
-            self.freezing.end()
-            self._returning.end()
-            self._instructions += Grant.of(self._owed)
-            self._owed = {}
-            self._times.use_up(self.outbox.changes)
-            self._end_firing()
+            self._used_up()
+
+    def _used_up(self) -> None:
+        self._in_hand = False
+        self.freezing.end()
+        self._returning.end()
+        self._instructions += Grant.of(self._owed)
+        self._owed = {}
+        self._times.use_up(self.outbox.changes)
+        self._end_firing()
 
     def _end_firing(self) -> None:
         (firing, self._firing), agenda = (self._firing, None), self.instances[0].agenda
@@ -670,6 +674,8 @@ class Worker:
         if effects.leaves:
             self.outbox.mark(marker)
         if isinstance(action, Reconfigure) and action.epoch:
+            self._instructions += map(Ship, self.handover.give(marker, self.instances[start:]))
+            self.handover.switch(marker, self.instances[start:])
             self._reshape(action.change, start, effects.leaves)
         if isinstance(action, Move):
             self.outbox.reassign(action.operator, action.bins)
@@ -686,7 +692,7 @@ class Worker:
     def _switched(self, action: Action) -> None:
         """Go on with other functions."""
         if isinstance(action, Reconfigure) and not action.tagged:
-            self._keep_given(action)
+            self.given_before |= given_by(action, self.instances, self._executor, self.newest_output)
         self.give_back()
         self._executor.rebuild()
         self._output.newest.clear()
@@ -696,15 +702,6 @@ class Worker:
         if self._transfer is not None:
             self._transfer.install_early()
             self._release_rows()
-
-    def _keep_given(self, action: Reconfigure) -> None:
-        """Keep the last results of functions that a change replaces, by reference."""
-        for position, instance in enumerate(self.instances):
-            if instance.worker.operator in action.targets:
-                behind = position + 1
-                is_last = behind == len(self.instances)
-                given = chain(*self.newest_output.values()) if is_last else self._executor.samples(behind)
-                self.given_before[instance.worker] = action.change, tuple(given)
 
     def _reshape(self, change: str, start: int, leaves: bool) -> None:
         """Switch to the dataflow after a change of the shape, as far as it concerns the operators that have switched.
@@ -751,8 +748,11 @@ class Worker:
     def _install(self, bins: MovedBins) -> None:
         if self.ended or self.failed:
             return
-        transfer, began_ns = self._transferred(), self._clock()
         try:
+            if bins.pieces:
+                self.handover.take(bins, self._instance(bins.to)[1])
+                return
+            transfer, began_ns = self._transferred(), self._clock()
             transfer.install(bins)
         except OperatorError as error:
             self._fail(error)

@@ -23,7 +23,7 @@ class Slow:
     def __init__(self, telemetry):
         self.worker, self.processed, self.queued, self.queued_tuples = WorkerId("FM", 0), 7, 0, 0
         self.reads, self.latency, self.columns, self.writes, self.feedback = (), ((1.0, 2),), b"", {}, None
-        self.turn_ns = self.blocked_ns = self.failed = self.given = self.keys = 0
+        self.turn_ns = self.blocked_ns = self.failed = self.given = self.keys = self.left_out = 0
         self.found = []
         self.reader = threading.Thread(target=lambda: self.found.append(telemetry.snapshot()))
 

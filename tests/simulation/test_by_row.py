@@ -162,8 +162,8 @@ def _thaws_with_its_first_operator(freezing, change, operator):
     freezing._frozen.clear()
 
 
-def _without_steps(recovery, *args, decide=Recovery.decide):
-    return decide(recovery, *args[:-1])
+def _without_steps(recovery, *args, decide=Recovery.decide, **named):
+    return decide(recovery, *args[:-1], **named)
 
 
 BROKEN = {

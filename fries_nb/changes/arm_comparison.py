@@ -87,7 +87,7 @@ def compared_arms(
         parts: what the workers of all targets have told.
         order: the operators, in the order of the flow.
         by: a column whose values divide the rows of the samples.
-        hide: columns that ``shown_arms`` masks.
+        hide: columns that are masked where it is shown.
 
     Raises:
         PlanError: no sampled row has the column ``by``, or it has lists or structs.
@@ -115,18 +115,27 @@ def compared_arms(
 
 
 def _hiding(table: Any, hide: Collection[str]) -> Any:
-    table.attrs["hidden_columns"] = sorted(hide)
-    return table
+    """The table, with masks for the figures of hidden columns where it is shown; numbers of nulls say no value."""
+    from fries_nb.dataflow.shown_table import shown_table  # imports pandas, which takes long
+
+    figures = [name for name in table if not name.endswith(" nulls") and _column_of(name) in hide]
+    return shown_table(table, {*hide, *figures})
 
 
-def sampled_rows(parts: Sequence[ArmsSeen], order: Sequence[str]) -> Any:
+def _column_of(figure: str) -> str:
+    """The column of which a figure is."""
+    return figure.rpartition(" ")[0].removesuffix(" top").rpartition(": ")[2]
+
+
+def sampled_rows(parts: Sequence[ArmsSeen], order: Sequence[str], hide: Collection[str] = ()) -> Any:
     """The sampled rows of both arms as a pandas DataFrame; see ``Change.sample``."""
     from pandas import DataFrame
 
-    return DataFrame([
+    rows = [
         row | {ARM: arm, OPERATOR: name, LATENCY: latency_ms}
         for name in _gave(parts, order) for arm in ARMS for row, latency_ms in _rows(parts, name, arm)
-    ])  # fmt: skip
+    ]  # fmt: skip
+    return _hiding(DataFrame(rows), hide)
 
 
 def shown_arms(table: Any) -> list[tuple[str, str, Any, Any]]:
@@ -140,8 +149,7 @@ def shown_arms(table: Any) -> list[tuple[str, str, Any, Any]]:
     for place in range(0, len(table), len(ARMS)):  # the arms of a group are side by side
         group = table.index[place][0] if by else ""
         for figure, values in columns.items():
-            column, _, measure = str(figure).rpartition(" ")
-            column = column.removesuffix(" top").rpartition(": ")[2]
+            column, measure = _column_of(str(figure)), str(figure).rpartition(" ")[2]
             sides = [_plain(value) for value in values[place : place + len(ARMS)]]
             if measure in ("p10", "p50", "p90") or (measure == "nulls" and not any(sides)) or sides == [None, None]:
                 continue

@@ -615,7 +615,7 @@ class ChangeQueue:
 
     def sample(self, change: Change, timeout: float) -> Any:
         """Rows that both versions of a canary have made; see ``Change.sample``."""
-        return sampled_rows(self._arms(change, timeout), self.graph.order)
+        return sampled_rows(self._arms(change, timeout), self.graph.order, self._shell.hide)
 
     def _arms(self, change: Change, timeout: float) -> Sequence[ArmsSeen]:
         checked_seconds("timeout", timeout)

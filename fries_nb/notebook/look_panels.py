@@ -11,7 +11,7 @@ Columns that the run hides are masked, as in the HTML of the DataFrames of which
 cut, and so are wide rows: what a table says of each row or key stays, of the user's own columns the first ones do.
 The questions wait for workers, at most ``ASK_S``; they raise what the methods of the run raise.
 
->>> from fries_nb.running.shown_table import shown_table
+>>> from fries_nb.dataflow.shown_table import shown_table
 >>> seen = shown_table({"CARD_NO": [4000], "n": [7], "_side": ["in"], "_source": [("numbers", 0, 2506)]}, {"CARD_NO"})
 >>> found = text_table(seen)
 >>> found.columns, found.rows
@@ -304,7 +304,7 @@ def state_sizes(run: Run) -> TextTable:
 
 def text_table(table: Any) -> TextTable:
     """A pandas DataFrame as it is shown here; see the module."""
-    from fries_nb.running.shown_table import as_shown  # imports pandas, which takes long
+    from fries_nb.dataflow.shown_table import as_shown  # imports pandas, which takes long
 
     shown = as_shown(table)
     names = _columns(list(shown))

@@ -265,7 +265,7 @@ class RunLooks:
 
     def _shown(self, table: Any, further: Iterable[str] = ()) -> Any:
         """The table, with masks for what the run hides where it is shown, and for further columns."""
-        from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
+        from fries_nb.dataflow.shown_table import shown_table  # imports pandas, which takes long
 
         hide = {*self._run.hide, *further}
         return shown_table(table, {*hide, *renamed(table, hide)}) if hide else table

@@ -112,7 +112,7 @@ def row_table(
 
     It has further columns as well, so that they are there if no row is. Those of ``hide`` are masked where it is shown.
     """
-    from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
+    from fries_nb.dataflow.shown_table import shown_table  # imports pandas, which takes long
 
     held = list(rows)
     names = dict.fromkeys(itertools.chain((name for row in held for name in row.values), columns))

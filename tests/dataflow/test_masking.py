@@ -12,13 +12,13 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.dataflow.masking import checked_hide, masked, masked_text
+from fries_nb.dataflow.shown_table import shown_table
 from fries_nb.errors import DataflowError, DeclarationError, OperatorError, RunError
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.instance import row_as_json
 from fries_nb.operators.rows import Columns, Reads
 from fries_nb.protocol.messages import RowsSeen, WorkerId
 from fries_nb.running.row_table import chosen, refuse_failed, row_table, seen_rows
-from fries_nb.running.shown_table import shown_table
 from fries_nb.worker.alignment import failed_answer
 
 HIDE = frozenset({"card", "pin"})

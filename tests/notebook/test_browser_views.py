@@ -80,7 +80,7 @@ run.judged.judge([verdict_on(state.constraint, time.time() + second - 10) for se
 run.proposed = (Proposal(state.constraint, run.plan(["FM"]), "60 ms", lambda: run.reconfigure({"FM": dict})),)
 """
 WATCHED = """# watched
-from fries_nb.running.shown_table import shown_table
+from fries_nb.dataflow.shown_table import shown_table
 asked = []
 def rows(operator=None, n=20, *, source=None, timeout=30.0):
     asked.append((operator, source))

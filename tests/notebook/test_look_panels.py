@@ -11,6 +11,7 @@ import pytest
 from notebook_shell import StandIn, show_tab
 from patience import PATIENCE_S, until
 
+from fries_nb.dataflow.shown_table import shown_table
 from fries_nb.errors import RunError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
@@ -26,7 +27,6 @@ from fries_nb.notebook.look_panels import (
 )
 from fries_nb.notebook.panels import RunMoment, TableView
 from fries_nb.protocol.messages import Report, WorkerId
-from fries_nb.running.shown_table import shown_table
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

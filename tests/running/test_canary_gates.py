@@ -175,6 +175,18 @@ def test_a_comparison_by_a_column_that_some_rows_lack() -> None:
         compared_arms([], ["A"], by="q")
 
 
+def test_hidden_columns_are_masked_where_a_comparison_is_shown() -> None:
+    """Their figures, their values as groups, and the sampled rows; numbers of nulls are not."""
+    parts = [ArmsSeen(1, WorkerId("A", 0), "u", arm(range(2), card=["4711", None]), arm(range(1), card=["4712"]), "A")]
+    whole, by = (compared_arms(parts, ["A"], by, hide=["card"]) for by in (None, "card"))
+    rows = sampled_rows(parts, ["A"], hide=["card"])
+    for table in (whole, by, rows):
+        assert not any(number in text for number in ("4711", "4712") for text in (repr(table), table._repr_html_()))
+    assert whole["card top values"].new == "4712 100 %"
+    assert set(rows.card.dropna()) == {"4711", "4712"}
+    assert "0.5" in repr(whole["card nulls"])
+
+
 def test_a_status_says_share_rows_and_what_it_waits_for() -> None:
     """In one line."""
     words = str(CanaryStatus(0.05, 0.0, ArmCounts(1_900), ArmCounts(100, 1), "goes on to 25% after 30 s at 5%"))

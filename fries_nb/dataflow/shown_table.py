@@ -6,6 +6,7 @@ shown: ``to_csv`` and all else that writes it has them. Its own columns keep wha
 
 It is imported only where a table is made, since pandas takes longer to import than all of fries_nb's own modules.
 
+>>> from pandas import Index
 >>> table = shown_table({"CARD_NO": [4000, 4001], "amount": [7, 9]}, hide={"CARD_NO"})
 >>> table.attrs |= {"rows_seen": 1200, "rows_dropped": 1100}
 >>> print(table)
@@ -22,6 +23,8 @@ Name: CARD_NO, dtype: object
 CARD_NO    •••
 amount       9
 Name: 1, dtype: object
+>>> list(as_shown(shown_table({"amount": [7]}, hide={"CARD_NO"}).set_index(Index([4000], name="CARD_NO"))).index)
+['•••']
 """
 
 from __future__ import annotations
@@ -105,6 +108,9 @@ def as_shown(table: DataFrame) -> DataFrame:
     hide, shown = table.attrs.get(HIDDEN_COLUMNS, ()), DataFrame(table)
     if hide:
         shown = DataFrame({name: _masked_values(name, shown[name], hide) for name in shown}, index=shown.index)
+        for level in [level for level in shown.index.names if level in hide]:
+            masks = dict.fromkeys(shown.index.unique(level), MASK)
+            shown = shown.rename(masks, level=level if shown.index.nlevels > 1 else None)
     return shown
 
 

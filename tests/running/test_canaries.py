@@ -156,6 +156,13 @@ def test_a_canary_has_a_share_between_none_and_all(share: Any) -> None:
         checked_canary(share, merge=False, scheduler="fries")
 
 
+@pytest.mark.parametrize("scheduler", ["epoch", "naive", "multiversion", "restart", "minibatch"])
+def test_a_canary_is_made_by_the_cut(scheduler: str) -> None:
+    """Another one is refused, and not replaced in silence."""
+    with pytest.raises(PlanError, match=f"got a canary with scheduler='{scheduler}'"):
+        checked_canary(0.5, merge=False, scheduler=scheduler)
+
+
 def test_cohorts_of_a_column_pass_the_audit() -> None:
     """The trace has no cohorts, so that only the shares of none and all are computed again."""
     flow = fn.Dataflow("columns")

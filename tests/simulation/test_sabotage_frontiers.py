@@ -67,7 +67,7 @@ def the_latest_stamp_of_merged_frames(patch: Patch) -> None:
 
 def entries_that_are_not_counted(patch: Patch) -> None:
     """An agenda counts nowhere, so nothing below waits for what it will bring out."""
-    patch.setattr(Instance, "track", lambda self, changes: None)
+    patch.setattr(Instance, "track", lambda self, changes, *_: None)
 
 
 def restored_entries_that_are_not_counted(patch: Patch) -> None:

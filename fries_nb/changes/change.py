@@ -286,7 +286,8 @@ class Change:
 
         Rows, failures and times are counted; all else is of a sample of the rows that each version has made: at most
         1,000 at each worker, of which every source tuple has been one with the same chance. They are those that leave
-        the chain which the operator is in, so also what unchanged operators in it have made of them. After its end a
+        the chain which the operator is in, so also what unchanged operators in it have made of them. An operator that
+        pauses on failures, as they do in notebooks unless told otherwise, is in a chain of its own. After its end a
         canary has the figures of its end, until another one begins, or the run restarts from a checkpoint.
 
         Args:

@@ -422,11 +422,10 @@ class Changes(KnownChanges):
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
         request, targets, epoch = change.request, change.request.plan.targets, 0
-        inherits = {} if request.shape is None else request.shape.inherits
-        by_row = request.rerouted, change.steps, request.step_of, inherits
+        further = request.rerouted, change.steps, request.step_of, request.inherits
         if request.shape is not None:
             targets, epoch = frozenset(request.payloads), self.reshaping.epoch
-        action = action_of(stage, request.change, targets, change.before, epoch, *by_row)
+        action = action_of(stage, request.change, targets, change.before, epoch, *further)
         if change is self.fix:
             fcms = self._lane.start_bypass(change.alone(), action)
         else:

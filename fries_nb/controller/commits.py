@@ -100,7 +100,7 @@ from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.transitions import moved
 
 NONE_GIVEN: Mapping[str, bytes] = MappingProxyType({})
-NONE_INHERIT: Mapping[str, str] = MappingProxyType({})
+NOTHING_INHERITED: Mapping[str, str] = MappingProxyType({})
 MOST_IN_A_ROW = 10
 """Maximum number of consecutive recoveries without a new checkpoint."""
 
@@ -166,7 +166,7 @@ class Recovery:
         rerouted: Collection[str] = (),
         given: Mapping[str, bytes] = NONE_GIVEN,
         steps: tuple[RolloutStep, ...] = (),
-        inherits: Mapping[str, str] = NONE_INHERIT,
+        inherits: Mapping[str, str] = NOTHING_INHERITED,
     ) -> CommittedChange:
         """Record the decision on a change, which is carried out even if hosts are lost."""
         if not self.recovers:  # only checkpoints that are still to be taken can be restored

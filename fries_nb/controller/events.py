@@ -345,6 +345,11 @@ class ChangeRequested:
         return frozenset(name for name in self.plan.targets if name in shape.after and name not in self.payloads)
 
     @property
+    def inherits(self) -> Mapping[str, str]:
+        """The operators that begin, or go on, with the states of others; see ``ShapeChange``."""
+        return {} if self.shape is None else self.shape.inherits
+
+    @property
     def switching(self) -> frozenset[str]:
         """The operators that switch: the targets; for a change of the shape, all that are told of it."""
         if self.shape is None:

@@ -486,7 +486,7 @@ class KnownChanges(Coordinator):
                 self._rerouted(change),
                 self._given(change),
                 change.steps,
-                inherits={} if request.shape is None else request.shape.inherits,
+                inherits=request.inherits,
             )
         )
 

@@ -304,20 +304,17 @@ def tags(stages: Iterable[Stage]) -> bool:
     return any(stage.does is StageAction.TAG for stage in stages)
 
 
-NOTHING_INHERITED: Mapping[str, str] = {}
-
-
 def action_of(
     stage: Stage, change: str, targets: frozenset[str], before: str, epoch: int = 0,
     rerouted: frozenset[str] = frozenset(), steps: tuple[RolloutStep, ...] = (), step_of: str = "",
-    inherits: Mapping[str, str] = NOTHING_INHERITED,
+    inherits: Mapping[str, str] | None = None,
 ) -> Action:  # fmt: skip
     """The action of a stage's markers; for what only some changes have see ``Reconfigure``."""
     match stage.does:
         case StageAction.SWITCH:
             return Reconfigure(
                 change, targets, before=before, epoch=epoch, rerouted=rerouted, steps=steps, step_of=step_of,
-                inherits=tuple(sorted(inherits.items())),
+                inherits=tuple(sorted((inherits or {}).items())),
             )  # fmt: skip
         case StageAction.FREEZE:
             return Freeze(change)

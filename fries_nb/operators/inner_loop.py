@@ -335,6 +335,7 @@ class InnerLoop:
         # ``known``: the branches in which columns have begun to settle; the first rows of the others take the common
         # path
         self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
+        self._has_versions = any(instance.earlier for instance in instances)
         self._versions: dict[int, Sequence[int]] = {}  # operator's position to the version of each row of a batch
         self._versions_of: pa.RecordBatch | None = None
         self._shape = LoopShape((), ())
@@ -426,7 +427,8 @@ class InnerLoop:
     def _run_once(self, columns: Columns, start: int, end: int) -> int:
         """Process rows up to one that is unexpected, and complete that one."""
         self._prepare(columns)
-        self._choose_versions(columns.batch)
+        if self._has_versions:
+            self._choose_versions(columns.batch)
         shape, row = self._shape, laid_row(columns, ItemRow if self._by_name else LaidRow)
         row.index = start - 1
         taken: list[list[list[Any]]] = [[[] for _ in ("", *shape.writes)] for _ in self._outputs]

@@ -25,8 +25,6 @@ from fries_nb.errors import PlanError
 from fries_nb.planning.covering import covered
 from fries_nb.protocol.progress_locations import is_tracked
 
-__all__ = ["component_of", "copy_of", "refuse_shadow", "with_shadow", "without", "without_shadows"]
-
 
 def copy_of(operator: str) -> str:
     """The name of the copy of an operator."""

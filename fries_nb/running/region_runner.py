@@ -31,8 +31,8 @@ from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell, has_finished
 from fries_nb.controller import events
+from fries_nb.controller.commits import NOTHING_INHERITED
 from fries_nb.controller.event_log import Timeline
-from fries_nb.controller.markers import NOTHING_INHERITED
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.endpoints import rate_of

@@ -49,7 +49,7 @@ from msgspec import structs
 
 from fries_nb.changes.queue_entries import rehearsed
 from fries_nb.controller import events
-from fries_nb.controller.markers import NOTHING_INHERITED
+from fries_nb.controller.commits import NOTHING_INHERITED
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Graph, resized

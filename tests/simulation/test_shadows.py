@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from shapes_played import is_over
+from shapes_played import drawn_settings, is_over
 from soak import SHOWN_BY, SOAK, caught, first_tried
 
 from fries_nb import audit
@@ -20,7 +20,6 @@ from fries_nb.planning.shadow import comparison_of, component_of, copy_of, with_
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.frames import Marker
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.reshaping_cluster import CountingMap, Mapped, Program, ReshapingCluster, Statement
 from fries_nb.worker import handover, outbox, shadow_worker, worker
 
@@ -80,12 +79,8 @@ def play(seed: int, kills: int = 0, version: int | None = None, budget: int = AM
                        Statement("out", "sink", ("L",))])  # fmt: skip
     version = chance.choice((0, 1)) if version is None else version
     rows = [{"value": n, "key": n % 4, "way": "", "numbers": ""} for n in range(chance.choice((30, 60, 100)))]
-    settings: dict[str, Any] = {
-        "hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000)), "chaining": chance.random() < 0.6,
-    }  # fmt: skip
+    settings = drawn_settings(chance, kills)
     if kills:
-        faults = Faults(chance.choice((0.0002, 0.0005, 0.001)), host_kills=kills, driver_kills=1)
-        settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((500_000, 3_000_000)), "faults": faults}
         settings["window"] = 50_000  # no row waits for credit when a commit comes, so none is left out
     graph = program.graph()
     cluster = ReshapingCluster(graph, {"S": rows}, seed=seed, **settings)

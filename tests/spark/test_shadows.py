@@ -84,8 +84,8 @@ def ended(run: Run) -> list[Any]:
 
 def test_what_differs_is_seen_and_promoted_with_its_state(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
     """Of a component of two under an audit: scores of every fifth row, examples, and no key that starts anew."""
-    run = begun(spark, kept, audit=True)
-    shadow = opened(run, {"FM": Scored(more=1, version=2), "MC": combined})
+    run = begun(spark, kept, audit=True, commit_interval_s=3_600)  # a slow machine leaves nothing out for a commit
+    shadow = opened(run, {"FM": Scored(more=1, version=2), "MC": combined}, bytes=1 << 28)
     until(lambda: shadow.compare().differ > 50, run)
     found = shadow.compare()
     assert found.columns.keys() == {"score", "version", "twice"}
@@ -95,7 +95,7 @@ def test_what_differs_is_seen_and_promoted_with_its_state(spark: SparkSession, k
     examples = found.examples
     assert set(examples) == {"_source", *(f"{name} ({side})" for name in found.columns for side in ("old", "new"))}
     assert set(examples["version (new)"]) == {2}
-    assert run.metrics().operators["FM~shadow"].processed > 0
+    until(lambda: run.metrics().operators["FM~shadow"].processed > 0, run)  # by its next report
     outcome = shadow.promote().result(PATIENCE_S)
     assert outcome.outcome == "done", outcome.error
     assert shadow.state == "promoted"

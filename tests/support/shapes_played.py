@@ -48,6 +48,17 @@ def rows_of(programs: list[Program], count: int) -> dict[str, list[dict[str, Any
     }
 
 
+def drawn_settings(chance: random.Random, kills: int) -> dict[str, Any]:
+    """The hosts, window and chaining of a run; with kills also faults, and checkpoints to recover from."""
+    settings: dict[str, Any] = {
+        "hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000)), "chaining": chance.random() < 0.6,
+    }  # fmt: skip
+    if kills:
+        faults = Faults(chance.choice((0.0002, 0.0005, 0.001)), host_kills=kills, driver_kills=1)
+        settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((500_000, 3_000_000)), "faults": faults}
+    return settings
+
+
 def play(
     seed: int, kills: int = 0, edited: Callable[[Program, random.Random], Program] = Program.edited,
     kinds: Sequence[str] = KINDS,
@@ -58,13 +69,8 @@ def play(
     for _ in range(chance.choice((1, 1, 2))):
         programs.append(edited(programs[-1], chance))
     rows = rows_of(programs, chance.choice((10, 30, 60)))
-    settings: dict[str, Any] = {
-        "hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000)), "chaining": chance.random() < 0.6,
-    }  # fmt: skip
-    if kills:
-        faults = Faults(chance.choice((0.0002, 0.0005, 0.001)), host_kills=kills, driver_kills=1)
-        settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((500_000, 3_000_000)), "faults": faults}
-    elif chance.random() < 0.5:
+    settings = drawn_settings(chance, kills)
+    if not kills and chance.random() < 0.5:
         settings["commit_interval_ns"] = 1_000_000
     cluster = ReshapingCluster(programs[0].graph(), rows, seed=seed, **settings)
     if holds := chance.random() < 0.8:

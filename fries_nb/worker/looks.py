@@ -145,6 +145,7 @@ def arms_seen(order: LookAtArms, worker: Worker, member: WorkerId) -> ArmsSeen:
     if arms is None or order.change not in ("", arms.change):
         return ArmsSeen(order.number, member)
     try:
+        arms.consider()
         old, new = _arm_seen(arms.old, order.samples), _arm_seen(arms.new, order.samples)
     except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
         words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"

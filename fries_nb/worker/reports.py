@@ -63,7 +63,7 @@ from fries_nb.protocol.messages import (
     Report,
     TaskMeasured,
 )
-from fries_nb.protocol.rollout import RolloutStep, are_new
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.worker.events import (
     Instruction,
     Measure,
@@ -259,7 +259,7 @@ class WorkerOutput:
                     kept = self.newest[branch] = deque(maxlen=BATCHES_KEPT)
                 kept.appendleft(batch)
                 for arms, steps in self._sampling():
-                    arms.made(batch, are_new(steps, batch), self._reports.now_ns())
+                    arms.made(batch, steps, self._reports.now_ns())
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))

@@ -93,6 +93,24 @@ def test_arms_begin_with_a_canary_and_stay_until_the_next_change() -> None:
     assert execution(operator).remaining == 0
 
 
+def test_many_small_batches_cost_no_more_than_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are considered together, and as many parts are kept as were considered at a time."""
+    operator = instance("A", Kind.MAP, lambda row: row)
+    steps = begun(operator, lambda row: row)
+    arms = operator.arms
+    assert arms is not None
+    considered = list[int]()
+    consider = arms.consider
+    monkeypatch.setattr(arms, "consider", lambda: (considered.append(len(arms._made)), consider()))
+    rows = batch(n=list(range(3_000)))
+    for start in range(3_000):
+        arms.made(rows.slice(start, 1), steps, now_ns=0)
+    assert considered == [0, *[64] * (3_000 // 64)]
+    arms.made(rows.slice(0, 1), (*steps, RolloutStep({0: 9}, 0.5)), now_ns=0)
+    assert considered[-1] == 3_000 % 64  # by the steps of their time
+    assert len(arms.old.made._parts) + len(arms.new.made._parts) <= 2 * (3_000 // 64 + 1)
+
+
 def test_the_sample_of_an_arm_has_rows_of_all_times() -> None:
     """As many of the version that processes few rows."""
     operator = instance("A", Kind.MAP, lambda row: row)
@@ -101,7 +119,8 @@ def test_the_sample_of_an_arm_has_rows_of_all_times() -> None:
     rows = batch(n=list(range(50_000)))
     for start in range(0, 50_000, 500):
         part = rows.slice(start, 500)
-        operator.arms.made(part, are_new(steps, part), now_ns=0)
+        operator.arms.made(part, steps, now_ns=0)
+    operator.arms.consider()
     is_new = are_new(steps, rows)
     for arm, mine in ((operator.arms.old, ~is_new), (operator.arms.new, is_new)):
         taken = np.array([n for one in arm.made.take().rows for n in one.column("n").to_pylist()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -122,7 +123,7 @@ def arm(identities: range, failed: int = 0, most: int = 1_000, **columns: list[A
     sample = Sample(most)
     rows = {"n": list(identities)} | columns
     hidden = {TRANSACTION: list(identities), DUE: [0] * len(identities)}
-    sample.add(pa.RecordBatch.from_pydict(rows | hidden), 1_000_000)
+    sample.add(pa.RecordBatch.from_pydict(rows | hidden), np.ones(len(identities)))
     return ArmSeen(len(identities), failed, (1_000,), pickle.dumps(sample.take()))
 
 
@@ -155,7 +156,7 @@ def test_a_sample_of_large_rows_is_small() -> None:
     for start in range(0, 400, 10):
         large = pa.array(["x" * 100_000] * 10)
         places = pa.array(range(start, start + 10))
-        sample.add(pa.RecordBatch.from_arrays([large, places, places], ["x", TRANSACTION, DUE]), 0)
+        sample.add(pa.RecordBatch.from_arrays([large, places, places], ["x", TRANSACTION, DUE]), np.zeros(10))
     taken = sample.take()
     assert 1 <= len(taken.hashes) < 40
     assert sum(batch.nbytes for batch in taken.rows) <= 2 * SAMPLED_BYTES

@@ -53,7 +53,8 @@ class Canaries:
 
     def begin(self, change: Change, gates: Gates) -> None:
         """Follow a canary from its request on."""
-        self._statuses[change.id] = CanaryStatus(gates.shares[0], time.time())
+        waits = GateProgress(gates, gates.shares[0], time.monotonic()).words
+        self._statuses[change.id] = CanaryStatus(gates.shares[0], time.time(), waits=waits)
         follow = _Following(self._run, change, gates, self._statuses)
         threading.Thread(target=follow.run, name="fries-canary", daemon=True).start()
 

@@ -136,7 +136,7 @@ def test_a_canary_is_compared_by_country_and_the_mended_one_promotes_itself(kern
     assert promoted.count("  done") == promoted.count("\nu") == 5
     assert "'cards' is serializable" in said(notebook, "%fries_audit --of cards")
     customers = [int(row.split()[-1]) for row in said(notebook, "rows = run.output()").splitlines()[2:]]
-    assert customers[0] == customers[2] == 1_000 > customers[1] > 0
+    assert customers[0] == 1_000 >= customers[2] > customers[1] > 0  # the run is stopped soon after the promotion
 
 
 def test_the_shape_changes_as_told(kernel: SharedKernel, tmp_path: Path):

@@ -86,7 +86,7 @@ def test_what_differs_is_seen_and_promoted_with_its_state(spark: SparkSession, k
     """Of a component of two under an audit: scores of every fifth row, examples, and no key that starts anew."""
     run = begun(spark, kept, audit=True, commit_interval_s=3_600)  # a slow machine leaves nothing out for a commit
     shadow = opened(run, {"FM": Scored(more=1, version=2), "MC": combined}, bytes=1 << 28)
-    until(lambda: shadow.compare().differ > 50, run)
+    until(lambda: shadow.compare().columns.get("score", 0) > 10, run)  # the worker of these keys may be the slower one
     found = shadow.compare()
     assert found.columns.keys() == {"score", "version", "twice"}
     assert found.columns["score"] == found.columns["twice"] < found.columns["version"] == found.rows == found.differ

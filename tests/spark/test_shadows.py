@@ -51,9 +51,10 @@ def combined(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def begun(spark: SparkSession, kept: Callable[[Run], Run], **options: Any) -> Run:
-    """A run of a keyed operator and one behind it, in which rows flow."""
+    """A run of a keyed operator and one behind it, in which rows flow; those of a key come in one order, from one K."""
     flow = fn.Dataflow("shadowed")
-    rows = flow.source("S", fn.rate(1_000), workers=1).map("K", lambda row: row | {"key": row["value"] % 10})
+    rows = flow.source("S", fn.rate(1_000), workers=1)
+    rows = rows.map("K", lambda row: row | {"key": row["value"] % 10}, workers=1)
     rows.map("FM", Scored(), key="key").map("MC", combined).sink("out", fn.memory())
     options = {"identities": True, "commit_interval_s": 0.3} | options
     run = kept(flow.run(spark, hosts=2, workers=2, **options))

@@ -368,8 +368,8 @@ class Sightings:
                     group_of[transaction] = step[group_of.get(transaction, 0)]
             case TraceFlow():
                 self._before.update(product(record.workers, record.before))
-            case Updated(update, operator, worker, steps=steps) if len(steps) > 1:
-                pass  # another step of a change that it has applied
+            case Updated(update, operator, worker, steps=steps) if steps and self._has(update, operator, worker):
+                pass  # another step
             case Updated(update, operator, worker, before, edges, steps) if (operator, update) not in self._before:
                 self._switch(update, operator, worker, before)
                 order = self._order[operator, worker]
@@ -408,6 +408,10 @@ class Sightings:
         """The step of a tuple whose identity has chosen the function: updates behind that do not concern it."""
         behind = order[order.index(function) + 1 :] if function in order else order
         return self._groups.step(version._replace(applied=version.applied.difference(behind)))
+
+    def _has(self, update: Id, operator: str, worker: int) -> bool:
+        """Whether a worker has applied an update; one that is restored begins with all steps at once."""
+        return update in self._step(operator, worker).version.applied
 
     def _switch(self, update: Id, operator: str, worker: int, before: Id) -> None:
         applied = self._step(operator, worker).version.applied

@@ -37,6 +37,7 @@ from fries_nb.changes.queue_entries import (
     CHANGES_KEPT,
     NO_CANARY_GUARD,
     NO_GUARD_FOR_FIXES,
+    NO_GUARD_IN_LOOPS,
     NO_GUARD_OF_SHAPE,
     ChangeListener,
     ChangeOrigin,
@@ -75,7 +76,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError, ReconfigurationError, RunError
 from fries_nb.locks import locked
-from fries_nb.planning.schedulers import Plan
+from fries_nb.planning.schedulers import Plan, loops_above
 from fries_nb.planning.shape import shape_plan
 from fries_nb.protocol.checkpoints import CommittedChange, number_of
 from fries_nb.protocol.messages import ArmsSeen
@@ -511,6 +512,8 @@ class ChangeQueue:
     def _guard(
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None, share: float
     ) -> tuple[Limit | None, str]:
+        if share < 1 and any(loops_above(self._regions[at].graph, one.covering.targets) for at, one in plans.items()):
+            return None, NO_GUARD_IN_LOOPS
         if share < 1:
             return (math.inf, CANARY_GUARD) if self._shell.recovers else (None, NO_CANARY_GUARD)
         if limit is None:

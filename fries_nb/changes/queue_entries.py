@@ -539,6 +539,7 @@ def refuse_by_row(plans: Mapping[int, Plan], regions: Sequence[Region], against:
 
 CANARY_GUARD = "until it is promoted or rolled back, by going back to the last checkpoint"
 NO_CANARY_GUARD = "not at all, since the run keeps no checkpoint to go back to; on_error= applies"
+NO_GUARD_IN_LOOPS = "not at all, since rows of a checkpoint may have met it in rounds of a loop; on_error= applies"
 
 
 def share_now(request: Request, requests: Iterable[Request]) -> float:

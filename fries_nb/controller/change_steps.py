@@ -235,9 +235,10 @@ class Changes(KnownChanges):
         return [*cancelled, *self._lane.start(sends, Freeze(change.request.change))]
 
     def _end_cuts(self, now_ns: int) -> list[Instruction] | None:
-        """Let a marker pass behind the old rows of changes that are decided row by row, so that others can follow."""
+        """Look for old rows of changes that are decided row by row, so that others can follow when there are none."""
         cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
-        return None if self._lane.busy else [*cancelled, *self.cuts.closing()]
+        looks = None if self._lane.busy else self.cuts.look(now_ns)
+        return [*cancelled, *looks] if looks is not None else cancelled or None
 
     def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
         """Take a step of the changes that the last restart has deferred; nothing else is begun before they are done."""
@@ -337,7 +338,7 @@ class Changes(KnownChanges):
         """Why a change that touches loops cannot be carried out as requested, as a message."""
         request = change.request
         loops = names(request.plan.covering.loops)
-        if not request.plan.covering.loops or change is self.fix:
+        if not request.plan.covering.loops or change is self.fix or change.freezes:
             return None
         if request.plan.scheduler != "fries":
             return f"the change touches loop {loops}, which fries drains; {request.plan.scheduler} does not"
@@ -364,7 +365,8 @@ class Changes(KnownChanges):
         if shape is not None:  # every member is told
             return misfit(shape.after, plan.targets | self.reshaping.added, change.rehearsed, self._reports)
         sends = change.stages[0].sends
-        if not plan.covering.loops and not self._lane.reaches_someone(sends):  # those are switched one by one
+        is_drained = plan.covering.loops and not change.freezes
+        if not is_drained and not self._lane.reaches_someone(sends):  # those are switched one by one
             starts = names({send.operator for send in sends})
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
         return misfit(self._workers.graph, plan.targets, change.rehearsed, self._reports)

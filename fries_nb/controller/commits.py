@@ -96,7 +96,7 @@ from fries_nb.protocol.checkpoints import (
     without_superseded,
 )
 from fries_nb.protocol.messages import Action, Commit, Done, RequeuedRow, Saved, WorkerId
-from fries_nb.protocol.rollout import RolloutStep
+from fries_nb.protocol.rollout import Reach, RolloutStep
 from fries_nb.transitions import moved
 
 NONE_GIVEN: Mapping[str, bytes] = MappingProxyType({})
@@ -125,7 +125,7 @@ class Recovery:
         parked: removed operator to the state that it had, as long as a rollback may bring it back, or has and no
             checkpoint includes it yet.
         removed: the operators that the last change of the shape has removed.
-        read: origin to the highest position that sources had read before the last commit's marker; see ``rollout``.
+        reach: how far rows had come before the last commit's marker; see ``rollout``.
         recovers, optional: see the arguments.
     """
 
@@ -139,7 +139,7 @@ class Recovery:
         self.tables: dict[str, bytes] = {}
         self.parked: dict[str, ParkedOperator] = {}
         self.removed = frozenset[str]()
-        self.read: dict[int, int] = dict(self.checkpoint.read) if self.checkpoint is not None else {}
+        self.reach = self.checkpoint.reach if self.checkpoint is not None else Reach()
         self._reshaped_at = 0  # number of the decision of the last change of the shape
         self.recovers = recovers
         self.decisions = max([0, *(each.number for each in self.decided)])
@@ -215,7 +215,7 @@ class Recovery:
         self.checkpoint = record
         if record.decisions >= self._reshaped_at:  # it includes what has returned
             self.parked = {name: one for name, one in self.parked.items() if name in self.removed}
-        self.decided = without_superseded(self.decided, frozenset(record.decided), record.read)
+        self.decided = without_superseded(self.decided, frozenset(record.decided), record.reach)
         self._in_a_row = 0
 
     def lose(self, tables: Mapping[str, bytes]) -> None:
@@ -649,7 +649,7 @@ class Checkpoints(Coordinator):
             decisions=attempt.decisions,
             needs={operator: tuple(sorted(names)) for operator, names in attempt.needs.items() if names},
             parked=tuple(sorted(file for one in self._recovery.parked.values() for file in one.snapshots.values())),
-            read=self._recovery.read,
+            reach=self._recovery.reach,
         )
         return [KeepCheckpoint(self._record)]
 

@@ -6,8 +6,10 @@ such changes one order, even if the later one has none of the targets of the ear
 what had been read at the checkpoint.
 
 A change is *open* until a commit's marker, which follows all that sources have sent before it, has passed all workers,
-and the sources have read beyond the cut; after a restart they may not have. Then its workers drop the earlier function.
-Meanwhile the topology stays as it is, and no other kind of change begins: a marker of its own closes the cuts for that.
+the sources have read beyond the cut (after a restart they may not have), and no row at or below the cut is inside a
+loop, as the loops' heads say, which observe what comes back until the marker does. Then no old row is anywhere, and its
+workers drop the earlier function. Meanwhile the topology stays as it is, and no other kind of change begins: markers
+of their own (``CloseCuts``) are sent for that, until one finds nothing old. A loop need not be empty, nor stand still.
 
 >>> from fries_nb.controller.membership import Workers
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
@@ -30,8 +32,11 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.planning.schedulers import Send
 from fries_nb.protocol.checkpoints import open_by_row
-from fries_nb.protocol.messages import CloseCuts, Done, Settle, WorkerId
-from fries_nb.protocol.rollout import RolloutStep, highest, is_over
+from fries_nb.protocol.messages import Action, CloseCuts, Commit, Done, Settle, WorkerId
+from fries_nb.protocol.rollout import Reach, RolloutStep, highest, is_over, lowest
+
+PAUSE_NS = 5_000_000
+"""Nanoseconds between two markers that only look for old rows."""
 
 
 class Cuts:
@@ -48,6 +53,9 @@ class Cuts:
         self._recovery = recovery
         self._ended: dict[WorkerId, Mapping[int, int]] = {}
         self._open: dict[str, tuple[frozenset[str], tuple[RolloutStep, ...]]] = {}
+        self._marker: Action | None = None
+        self._reach = Reach()
+        self._looks, self._looked_ns = 0, -PAUSE_NS
         self.start_again()
 
     @property
@@ -75,46 +83,56 @@ class Cuts:
         self._open[change] = targets, steps
         return steps
 
-    def closing(self) -> list[Tell]:
-        """Let a marker pass, behind which all rows are new for all of them but a canary; others can follow then.
-
-        After a restart sources may have to read rows again that were old. Those behind the marker are new now, which
-        contradicts results that were never committed.
-        """
+    def look(self, now_ns: int) -> list[Tell] | None:
+        """Let a marker pass that looks for old rows, so that others can follow; ``None`` if it is too early for one."""
+        if now_ns < self._looked_ns + PAUSE_NS:
+            return None
+        self._looks, self._looked_ns = self._looks + 1, now_ns
         graph = self._workers.graph
         sends = [Send(source, frozenset(graph.by_name)) for source in graph.sources]
-        return self._lane.start(sends, CloseCuts(self.open))
+        return self._lane.start(sends, CloseCuts(self._looks))
 
     def close(self, changes: Iterable[str]) -> None:
         """Forget changes of which no old row can come, or that no worker has applied."""
         for change in changes:
             self._open.pop(change, None)
 
-    def passed(self, worker: WorkerId, done: Done | None) -> list[Tell]:
-        """Record that a commit's marker has passed a worker; ``done`` is ``None`` if it has ended instead.
+    def passed(self, action: Action, worker: WorkerId, done: Done | None) -> list[Tell]:
+        """Record that a marker that looks for old rows has passed a worker; ``None`` if it has ended instead.
 
         Returns:
             If that is the last one: messages to the workers of the changes of which no old row can come any more.
         """
+        sources = self._workers.graph.sources
         begun = self._ended.get(worker, {}) if done is None else done.begun
-        if begun and self._workers.graph.operator(worker.operator).traits.is_source:
-            self._recovery.read = highest((self._recovery.read, begun))
-        if self._lane.commits:
+        if action != self._marker:  # sources that had ended before it will not answer
+            ended = (positions for one, positions in self._ended.items() if one.operator in sources)
+            self._marker, self._reach = action, Reach(highest((self._reach.read, *ended)))
+        read = highest((self._reach.read, begun)) if worker.operator in sources else self._reach.read
+        self._reach = Reach(read, self._reach.inside if done is None else lowest((self._reach.inside, done.inside)))
+        if isinstance(action, Commit):
+            self._recovery.reach = self._reach
+        if self._lane.action == action:
             return []
-        settled = [change for change, (_, steps) in self._open.items() if is_over(steps, self._recovery.read)]
+        settled = [change for change, (_, steps) in self._open.items() if is_over(steps, self._reach)]
         of = self._workers.of
         told = [Tell(each, Settle(change)) for change in settled for each in of(self._open[change][0])]
         for change in settled:
             del self._open[change]
         return told
 
-    def start_again(self) -> None:
-        """Begin with what is decided, since rows are read again from the last checkpoint."""
+    def start_again(self, defers: bool = False) -> None:
+        """Begin with what is decided, since rows are read again from the last checkpoint.
+
+        Args:
+            defers: whether changes are deferred, so that nothing is inside loops when the next one begins.
+        """
         recovery = self._recovery
-        recovery.read = {} if recovery.checkpoint is None else dict(recovery.checkpoint.read)
+        recovery.reach = self._reach = Reach() if recovery.checkpoint is None else recovery.checkpoint.reach
         by_row = [one for one in recovery.decided if one.steps]
         # What the checkpoint has used up was begun as well; no worker will say so, and in a loop some may come again.
-        self.floor = highest((recovery.read, *(one.steps[-1].cut for one in by_row)))
+        self.floor = highest((self._reach.read, *(one.steps[-1].cut for one in by_row)))
+        self._marker = None
         self._ended.clear()
-        opened = open_by_row(recovery.decided, recovery.read)
+        opened = open_by_row(recovery.decided, Reach(self._reach.read) if defers else self._reach)
         self._open = {one.change: (one.targets, one.steps) for one in by_row if one.change in opened}

@@ -20,6 +20,11 @@ met the old functions in earlier rounds. So if a change that is not in the check
 A fix that went aside is not deferred, since rows stand before it, nor is the rollback of a guard; unless an earlier
 change of one of their operators is deferred.
 
+A change that is decided row by row is not deferred for what is logged: the identity of each row says what it has met.
+But a change of another kind that came later is, if logged rows are old for it, wherever it is: rows that are new for
+the first one may have been committed without having met the second one. Both are planned together then, and when the
+loop is empty the first one is over.
+
 >>> from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> from fries_nb.dataflow.graph import ROOT
@@ -68,7 +73,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.covering import Component
 from fries_nb.planning.schedulers import Send, schedule
-from fries_nb.protocol.checkpoints import CommittedChange, Restoration
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.protocol.messages import (
     Abort,
     Action,
@@ -88,6 +93,7 @@ from fries_nb.protocol.messages import (
     Unguard,
     WorkerId,
 )
+from fries_nb.protocol.rollout import is_inside
 
 
 def with_deferred(graph: Graph, restoration: Restoration) -> Restoration:
@@ -95,10 +101,8 @@ def with_deferred(graph: Graph, restoration: Restoration) -> Restoration:
     checkpoint = restoration.checkpoint
     if checkpoint is None or not checkpoint.logged:
         return replace(restoration, deferred=(), closed=())
-    since = [change for change in restoration.decided if change.change not in checkpoint.decided]
-    targets = _targets(restoration.decided)
-    deferred = _deferred(since, targets, frozenset(checkpoint.logged))
-    parts = _drained(graph, (name for change in deferred for name in targets[change]), checkpoint.logged)
+    deferred = _deferred(restoration.decided, checkpoint)
+    parts = _drained(graph, deferred, restoration.decided, checkpoint)
     closed = frozenset().union(*(part.operators for part in parts))
     return replace(restoration, deferred=deferred if closed else (), closed=tuple(sorted(closed)))
 
@@ -111,25 +115,44 @@ def _targets(decided: Iterable[CommittedChange]) -> dict[str, frozenset[str]]:
     return targets
 
 
-def _deferred(
-    since: Sequence[CommittedChange], targets: Mapping[str, frozenset[str]], logged: frozenset[str]
-) -> tuple[str, ...]:
+def _deferred(decided: Sequence[CommittedChange], checkpoint: Checkpoint) -> tuple[str, ...]:
     deferred: list[str] = []
     changed: set[str] = set()
-    for change in since:
+    targets, old = _targets(decided), _old_inside(decided, checkpoint)
+    for place, change in enumerate(decided):
+        if change.change in checkpoint.decided:
+            continue
         goes_aside = change.aside or bool(change.undoes)
-        is_first = not goes_aside and not logged.isdisjoint(name for part in change.components for name in part)
+        touched = {name for part in change.components for name in part}
+        is_late = any(one.change in old for one in decided[:place]) or not touched.isdisjoint(checkpoint.logged)
+        is_first = is_late and not (goes_aside or change.steps or change.requeued)
         if is_first or (deferred and not (goes_aside and changed.isdisjoint(targets[change.change]))):
             deferred.append(change.change)
             changed |= targets[change.change]
     return tuple(deferred)
 
 
-def _drained(graph: Graph, targets: Iterable[str], logged: Iterable[str]) -> list[Component]:
-    """The components of a plan for these operators that hold a loop with logged frames."""
-    operators, heads = frozenset(targets), frozenset(logged)
+def _old_inside(decided: Iterable[CommittedChange], checkpoint: Checkpoint) -> set[str]:
+    """The changes that are decided row by row, and for which logged rows are old."""
+    return {one.change for one in decided if one.steps and is_inside(one.steps, checkpoint.reach)}
+
+
+def _drained(
+    graph: Graph, deferred: Sequence[str], decided: Sequence[CommittedChange], checkpoint: Checkpoint
+) -> list[Component]:
+    """The components of a plan for all operators of deferred changes that hold a loop with logged frames."""
+    operators, heads = _switching(deferred, decided, checkpoint), frozenset(checkpoint.logged)
     parts = schedule("fries", graph, operators).covering.components if operators else ()
     return [part for part in parts if not heads.isdisjoint(part.operators)]
+
+
+def _switching(
+    deferred: Sequence[str], decided: Sequence[CommittedChange], checkpoint: Checkpoint
+) -> frozenset[str]:
+    """The operators of these changes; and those that have two functions until the loop is empty, for what is logged."""
+    both = _old_inside(decided, checkpoint) if deferred else ()
+    targets = _targets(decided)
+    return frozenset(name for change in (*deferred, *both) for name in targets[change])
 
 
 class DeferredChanges:
@@ -154,10 +177,10 @@ class DeferredChanges:
         self._switched: set[WorkerId] = set()
         self._has_switched = False
         self._lane = lane
-        every = [name for change in self.changes for name in self._targets[change]]
-        logged = restored.checkpoint.logged if restored.checkpoint is not None else ()
-        parts = _drained(workers.graph, every, logged)
-        self._operators = frozenset(every)
+        assert restored.checkpoint is not None, "only what is logged in one defers changes"
+        parts = _drained(workers.graph, self.changes, restored.decided, restored.checkpoint)
+        switching = _switching(self.changes, restored.decided, restored.checkpoint)
+        self._operators = switching.intersection(restored.closed)
         self._drain = LoopDrain(", ".join(self.changes), parts, workers, lane, is_closed=True)
 
     @property
@@ -278,10 +301,8 @@ class KnownChanges(Coordinator):
             case ApplyDeferred():
                 if self._deferred is not None:
                     self._deferred.switched(worker, done)
-            case CloseCuts(changes) if not self._lane.busy:
-                self.cuts.close(changes)
-            case Commit():
-                return [*self.cuts.passed(worker, done)]
+            case Commit() | CloseCuts():
+                return [*self.cuts.passed(action, worker, done)]
             case Reconfigure() | Hold() | Release():
                 change = self.known[action.change]
                 if change.state is ChangeState.COMMITTING:  # else it has ended: the marker passes the rest of its scope
@@ -416,7 +437,7 @@ class KnownChanges(Coordinator):
 
     def defer(self, restored: Restoration) -> None:
         """Record the changes that the workers of a new incarnation are started without."""
-        self.cuts.start_again()
+        self.cuts.start_again(bool(restored.deferred))
         self._deferred = DeferredChanges(restored, self._workers, self._lane) if restored.deferred else None
 
     def started(self, now_ns: int) -> list[Instruction]:

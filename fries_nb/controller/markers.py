@@ -96,7 +96,7 @@ _RESCALE = "the number of hosts or workers is being changed"
 _SEARCH = "the search for the end of a loop"
 ACTIONS: Mapping[type[Action], ActionTraits] = {
     Reconfigure: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
-    CloseCuts: ActionTraits((ChangeRequested,), None, delays_by="a marker behind the old rows of a change by the cut"),
+    CloseCuts: ActionTraits((ChangeRequested,), None, delays_by="the search for old rows of a change by the cut"),
     Freeze: ActionTraits((ChangeRequested,), ChangeState.PREPARING),
     Hold: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
     Release: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),

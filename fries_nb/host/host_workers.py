@@ -50,6 +50,7 @@ from fries_nb.protocol.checkpoints import (
 )
 from fries_nb.protocol.messages import Failed, WorkerId
 from fries_nb.protocol.partitioning import owners_by
+from fries_nb.protocol.rollout import Reach
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
@@ -229,8 +230,8 @@ class Assembly:
             restore_ended(instance, checkpoint)
         else:
             deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
-            read = {} if checkpoint is None else checkpoint.read
-            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, read)
+            reach = Reach() if checkpoint is None else checkpoint.reach
+            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, reach)
             if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
                 self._log_switches(instance, snapshot, self.restoration.decided)
             self._return_rows(instance)

@@ -147,13 +147,15 @@ class AuditLog:
         self, change: str, before: str, edges: bool = False, steps: tuple[RolloutStep, ...] = ()
     ) -> None:
         """Log a switch, of the out-edges only if ``edges``, after the records so far; ``steps``: see ``Updated``."""
-        if change in self.known:
+        if change in self.known or self.spent:  # it processes no tuple any more, and has said how many it wrote
             return
         self._close()
         self._add(Updated(change, *self._worker, before, edges, _as_traced(steps)))
 
     def chooses(self, earlier: Iterable[Earlier], last: str) -> None:
         """Log among which functions rows choose from now on."""
+        if self.spent:
+            return
         choices = [(one.change, _as_traced(one.steps), one.identity) for one in earlier]
         self._close()
         self._records.append(Choices(tuple(choices), *self._worker, last))

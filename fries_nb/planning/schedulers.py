@@ -220,8 +220,9 @@ def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = Tr
 def _automatic(graph: Graph, covering: Covering, against_cut: str) -> tuple[str, str]:
     """The scheduler that ``auto`` takes, and why.
 
-    The cut where Fries would begin above the targets, at an operator that makes several rows of one, whose queues and
-    those below it its markers wait in; elsewhere Fries is as fast, and rows are not looked at one by one.
+    The cut where Fries would have to find a loop empty first, or would begin above the targets, at an operator that
+    makes several rows of one, whose queues and those below it its markers wait in; elsewhere Fries is as fast, and rows
+    are not looked at one by one.
 
     >>> from fries_nb.dataflow.graph import Emits, Operator
     >>> many = Operator("U", emits=Emits.ONE_TO_MANY)
@@ -234,14 +235,23 @@ def _automatic(graph: Graph, covering: Covering, against_cut: str) -> tuple[str,
     'auto takes fries, though its markers begin at U, since the cut cannot be taken: the rows carry no identities'
     """
     above = sorted(name for part in covering.components for name in part.heads - part.targets)
-    if not above:
+    loops = ", ".join(covering.loops[:_NAMED])
+    if not (above or loops):
         return "fries", "auto takes fries: its markers begin at the operators that change"
     shown = ", ".join(above[:_NAMED])
+    is_slow = f"fries waits until loop {loops} is empty" if loops else f"its markers begin at {shown}"
     if refused := against_cut or refused_by_row(graph, covering):
-        though = f"though its markers begin at {shown}, since the cut cannot be taken"
-        return "fries", f"auto takes fries, {though}: {refused}"
+        return "fries", f"auto takes fries, though {is_slow}, since the cut cannot be taken: {refused}"
+    if loops:
+        return "cut", f"auto takes cut: fries would wait until loop {loops} is empty"
     many = "which makes" if len(above) == 1 else "which make"
     return "cut", f"auto takes cut: the markers of fries would begin at {shown}, {many} several rows of one"
+
+
+def loops_above(graph: Graph, targets: Iterable[str]) -> list[str]:
+    """The heads of the loops that hold some of these operators, or are above them."""
+    above = set(targets).union(*(nx.ancestors(graph.digraph, name) for name in targets))
+    return [head for head in graph.heads if head in above]
 
 
 def refused_by_row(graph: Graph, covering: Covering) -> str:
@@ -249,9 +259,7 @@ def refused_by_row(graph: Graph, covering: Covering) -> str:
     above = covering.targets.union(*(nx.ancestors(graph.digraph, name) for name in covering.targets))
     if timed := sorted(name for name in above if is_timed(graph.operator(name))):
         return f"rows that time brings out at {', '.join(timed[:_NAMED])} belong to no row of a source"
-    # Rows stay in a loop behind every marker, so below it no marker says that old ones come no more.
-    loops = [*covering.loops, *(head for head in graph.heads if head in above)]
-    return f"not inside loop {loops[0]} or below it yet" if loops else ""
+    return ""
 
 
 def _from_sources(graph: Graph) -> tuple[Send, ...]:

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from fries_nb.progress.tokens import SavedTokens
 from fries_nb.protocol.frames import RequeuedRow
-from fries_nb.protocol.rollout import RolloutStep, is_over
+from fries_nb.protocol.rollout import Reach, RolloutStep, is_inside, is_over
 
 PARKED = "parked-"
 """How directories with states of removed operators begin; others have the number of a checkpoint."""
@@ -228,9 +228,6 @@ class CommittedChange(msgspec.Struct, frozen=True):
         return self.requeued if (operator,) in self.components else ()
 
 
-NOTHING_READ: Mapping[int, int] = {}
-
-
 def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = None) -> tuple[CommittedChange, ...]:
     """The changes that were decided and not revoked, in the order in which they take effect.
 
@@ -255,26 +252,30 @@ def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = Non
     return tuple(ordered)
 
 
-def open_by_row(decided: Iterable[CommittedChange], read: Mapping[int, int]) -> frozenset[str]:
-    """The changes that are decided row by row and not over, for what sources had read.
+def open_by_row(decided: Iterable[CommittedChange], reach: Reach) -> frozenset[str]:
+    """The changes that are decided row by row and not over, for how far rows had come.
 
-    None is that comes before one of another kind, which all rows follow after a restart, and so all that is before it.
+    None is that comes before one of another kind, which all rows follow after a restart, and so all that is before it;
+    except the fix of one operator, which rows inside a loop may meet that are old for what is before it.
 
     >>> cut = (RolloutStep({7: 4}),)
     >>> first = CommittedChange("u1", "cut", (), {"FM": b"code"}, steps=cut)
     >>> then, last = CommittedChange("u2", "fries", (), {"FC": b"code"}), replace(first, change="u3")
-    >>> [sorted(open_by_row(decided, {7: 3})) for decided in ([first], [first, then], [first, then, last])]
+    >>> [sorted(open_by_row(decided, Reach({7: 3}))) for decided in ([first], [first, then], [first, then, last])]
     [['u1'], [], ['u3']]
-    >>> open_by_row([first], {7: 4})
-    frozenset()
+    >>> open_by_row([first], Reach({7: 4})), open_by_row([first], Reach({7: 9}, {7: 4}))
+    (frozenset(), frozenset({'u1'}))
     """
-    found: set[str] = set()
+    found: dict[str, CommittedChange] = {}
     for one in decided:
         if not one.steps and not one.requeued:
-            found.clear()
-        elif one.steps and not is_over(one.steps, read):
-            found.add(one.change)
+            found = {name: other for name, other in found.items() if one.aside and is_inside(other.steps, reach)}
+        elif one.steps and not is_over(one.steps, reach):
+            found[one.change] = one
     return frozenset(found)
+
+
+NOTHING_PASSED = Reach()
 
 
 def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> None:
@@ -284,7 +285,7 @@ def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> No
 
 
 def without_superseded(
-    ordered: Sequence[CommittedChange], applied: Collection[str], read: Mapping[int, int] = NOTHING_READ
+    ordered: Sequence[CommittedChange], applied: Collection[str], reach: Reach = NOTHING_PASSED
 ) -> list[CommittedChange]:
     """Remove the payloads that no worker will load after a restart, and forget changes without effect on one.
 
@@ -293,7 +294,7 @@ def without_superseded(
     the last two changes in effect of each operator, and of all changes that are not applied. A change that keeps none
     is forgotten, and so is the rollback of one; except the one with the largest number in its id, since ids are not
     reused, and the last rollback of an operator, by whose name its function is known. Of a change that is decided row
-    by row, and not over for what sources had ``read``, the function before it is needed as well.
+    by row, and not over for the ``reach`` of rows, the function before it is needed as well.
 
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
@@ -304,7 +305,7 @@ def without_superseded(
     ['u1', 'u1.back', 'u2']
     """
     stacks: defaultdict[str, list[str]] = defaultdict(list)
-    needed, opened = set[str](), open_by_row(ordered, read)
+    needed, opened = set[str](), {one.change for one in ordered if one.steps and not is_over(one.steps, reach)}
     for entry in ordered:
         is_open = entry.change in opened
         if entry.change not in applied or is_open:
@@ -397,7 +398,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         logged: the heads of loops whose snapshots hold frames of feedback channels.
         needs: operator to the user's definitions that its state needs: module and qualified name of each.
         parked: files with states of removed operators, which must be kept as long as this record.
-        read: origin to the highest position that sources had read before it, if rows have identities; see ``rollout``.
+        reach: how far rows had come before it, if they have identities; see ``rollout``.
     """
 
     run: str
@@ -414,7 +415,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     decisions: int = 0
     needs: dict[str, tuple[tuple[str, str], ...]] = {}
     parked: tuple[str, ...] = ()
-    read: dict[int, int] = {}
+    reach: Reach = Reach()
 
     def all_ended(self, operator: str) -> bool:
         """Whether all workers of an operator had ended."""

@@ -89,12 +89,13 @@ class Freeze(msgspec.Struct, frozen=True, tag=True):
 
 
 class CloseCuts(msgspec.Struct, frozen=True, tag=True):
-    """Action: behind the marker all rows are new for these changes, which are decided row by row, or old if withdrawn.
+    """Action: say how far rows have come, as at a commit, so that changes are closed that are decided row by row.
 
-    It comes from all sources, so a row is behind it at every operator, or at none.
+    Attributes:
+        number: of the attempt; rows of before a change may still come behind one.
     """
 
-    changes: tuple[str, ...]
+    number: int
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):

@@ -451,6 +451,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
         observed: number of frames that a loop's head took from feedback channels until the marker came back on them.
         positions: splits that a source's worker has given up, with the positions to continue from.
         begun: of a frozen worker, the highest position of each origin that it has begun; see ``rollout``.
+        inside: of a loop's head, the lowest position of each origin in the frames that it ``observed``.
     """
 
     marker: int
@@ -464,6 +465,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     observed: int = 0
     positions: dict[int, Position | None] = {}
     begun: dict[int, int] = {}
+    inside: dict[int, int] = {}
 
 
 class SplitsRead(msgspec.Struct, frozen=True, tag=True):

@@ -85,14 +85,54 @@ def highest(given: Iterable[Positions]) -> dict[int, int]:
     return found
 
 
-def is_over(steps: Sequence[RolloutStep], read: Positions) -> bool:
-    """Whether, behind these positions of the sources, rows come of one version only.
+def lowest(given: Iterable[Positions]) -> dict[int, int]:
+    """The lowest position of each origin."""
+    found: dict[int, int] = {}
+    for positions in given:
+        for origin, position in positions.items():
+            found[origin] = min(position, found.get(origin, position))
+    return found
+
+
+def lowest_of(rows: Identities) -> dict[int, int]:
+    """The lowest position of each origin of these rows.
+
+    >>> lowest_of(np.array([(7 << ROW_BITS) + 4, (7 << ROW_BITS) + 2, 5]))
+    {0: 5, 7: 2}
+    """
+    origins, firsts = np.unique(np.sort(rows) >> ROW_BITS, return_index=True)
+    return {int(origin): int(first) & _LOW for origin, first in zip(origins, np.sort(rows)[firsts], strict=True)}
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """How far rows had come in front of a marker of the whole dataflow.
+
+    Attributes:
+        read: origin to the highest position that sources had read.
+        inside: origin to the lowest position of the rows that were inside loops: they go round behind the marker.
+    """
+
+    read: dict[int, int] = {}
+    inside: dict[int, int] = {}
+
+
+def is_inside(steps: Sequence[RolloutStep], reach: Reach) -> bool:
+    """Whether rows that the last step does not concern were inside loops."""
+    return any(position <= steps[-1].cut.get(origin, -1) for origin, position in reach.inside.items())
+
+
+def is_over(steps: Sequence[RolloutStep], reach: Reach) -> bool:
+    """Whether, behind such a marker, rows come of one version only.
 
     Rows of dead letters come once, each with an origin of its own below 0, so no more come of those in the cut.
+
+    >>> steps = [RolloutStep({7: 99})]
+    >>> [is_over(steps, reach) for reach in (Reach({7: 98}), Reach({7: 99}), Reach({7: 200}, {7: 99}))]
+    [False, True, False]
     """
     last = steps[-1]
-    read_on = (read.get(origin, -1) >= position for origin, position in last.cut.items() if origin >= 0)
-    return last.share in (0.0, 1.0) and all(read_on)
+    read_on = (reach.read.get(origin, -1) >= position for origin, position in last.cut.items() if origin >= 0)
+    return last.share in (0.0, 1.0) and all(read_on) and not is_inside(steps, reach)
 
 
 class BegunPositions:

@@ -35,6 +35,7 @@ from fries_nb.protocol.checkpoints import (
     without_superseded,
 )
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.rollout import Reach
 from fries_nb.protocol.trace import EarlierRecords, WorkerRecord, earlier_records, last_word
 
 
@@ -256,8 +257,8 @@ class Store:
     def kept(self) -> list[CommittedChange]:
         """The changes in effect, with the payloads that a driver keeps."""
         last = self.records[-1] if self.records else None
-        applied, read = (last.decided, last.read) if last is not None else ((), {})
-        return without_superseded(in_effect(self.decided, last), applied, read)
+        applied, reach = (last.decided, last.reach) if last is not None else ((), Reach())
+        return without_superseded(in_effect(self.decided, last), applied, reach)
 
     def cut_by(self, graph: Graph) -> Mapping[str, int]:
         """Source to its number of workers at the beginning of the run, which determined its splits."""

@@ -237,7 +237,8 @@ ADDRESS = "FRIES_DRIVER_ADDRESS"
 
 LOOPBACK = "127.0.0.1"
 
-_PATIENCE_S = 3.0  # until Spark's status includes executors that have just started and tasks that have just ended
+_PATIENCE_S = 3.0  # until Spark's status includes tasks that have just ended
+_EXECUTORS_S = 30.0  # until executors have registered; as long as Spark's own jobs wait for them at most
 _lock = threading.RLock()
 _leases: list[Session] = []
 
@@ -276,14 +277,14 @@ class Session:
         """Number of task slots, busy or free."""
         return slots_of(self.spark)[0]
 
-    def require(self, hosts: int, patience_s: float = _PATIENCE_S) -> None:
+    def require(self, hosts: int) -> None:
         """Check that a region of this size can start now.
 
         Raises:
-            SessionError: fewer than ``hosts + 2`` slots have been free for ``patience_s`` seconds; includes the
-                numbers.
+            SessionError: fewer than ``hosts + 2`` slots are free, even when all executors could have registered;
+                includes the numbers.
         """
-        self._require(hosts, 0, f"{hosts} hosts", patience_s)
+        self._require(hosts, 0, f"{hosts} hosts")
 
     def require_more(self, more: int, running: int) -> None:
         """Check that a running region can get so many further hosts now.
@@ -295,13 +296,13 @@ class Session:
         Raises:
             SessionError: see ``require``.
         """
-        self._require(more, running, f"{more} more hosts", _PATIENCE_S)
+        self._require(more, running, f"{more} more hosts")
 
-    def _require(self, hosts: int, running: int, what: str, patience_s: float) -> None:
+    def _require(self, hosts: int, running: int, what: str) -> None:
         needed = hosts + RESERVE
-        until = time.monotonic() + patience_s
         total, free = slots_of(self.spark)
         local = (self.spark.sparkContext.master or "").startswith("local[")
+        until = time.monotonic() + (_PATIENCE_S if local or running else _EXECUTORS_S)
         fixed = local and 0 < total < needed + running  # waiting is useless: the number of slots is fixed and too low
         while free < needed and not fixed and time.monotonic() < until:
             time.sleep(0.05)

@@ -223,14 +223,12 @@ def effect_of(
         if isinstance(action, Reconfigure):
             instance.skip_change(action.change)
         return Done(marker.id, worker, ended=True)
-    if isinstance(action, Commit):
+    if isinstance(action, Commit | CloseCuts):
         if instance.operator.traits.is_source:
             return Done(marker.id, worker, read=instance.processed, begun=dict(begun))
         return Done(marker.id, worker)
     if isinstance(action, Freeze):
         return Done(marker.id, worker, begun=dict(begun))
-    if isinstance(action, CloseCuts):
-        return Done(marker.id, worker, switched=_close_cuts(instance, action))
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
     if isinstance(action, ApplyDeferred):
@@ -259,10 +257,6 @@ def _given_up(instance: Instance, action: MoveSplits) -> dict[int, Position | No
     """The positions of splits that another worker is to read, which are not the instance's any more."""
     leaving = [split for split, (before, _) in action.splits.items() if before == instance.worker.index]
     return {split: instance.positions.pop(split, Position()) for split in leaving}
-
-
-def _close_cuts(instance: Instance, action: CloseCuts) -> bool:
-    return any([instance.settle(change) for change in action.changes])  # noqa: C419 (all of them)
 
 
 def _apply_deferred(instance: Instance) -> bool:

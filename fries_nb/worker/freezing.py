@@ -23,7 +23,7 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import TRANSACTION
-from fries_nb.protocol.frames import Action, Commit, Freeze, Reconfigure
+from fries_nb.protocol.frames import Action, CloseCuts, Commit, Freeze, Reconfigure
 from fries_nb.protocol.partitioning import identities
 from fries_nb.protocol.rollout import BegunPositions, Identities
 
@@ -64,7 +64,7 @@ class Freezing:
             case Freeze(change):
                 self._frozen.add((change, operator))
                 return self.positions(remaining)
-            case Commit():
+            case Commit() | CloseCuts():
                 return self.positions(remaining)
             case Reconfigure(change):
                 self.thaw(change, operator)

@@ -68,6 +68,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from msgspec.structs import replace
 
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.errors import FriesError, ProtocolError, RunError
 from fries_nb.operators.instance import Instance
 from fries_nb.progress.progress_graph import CountChange, CountChanges, ProgressGraph
@@ -85,6 +86,8 @@ from fries_nb.protocol.messages import (
     Marker,
     WorkerId,
 )
+from fries_nb.protocol.partitioning import identities
+from fries_nb.protocol.rollout import lowest, lowest_of
 from fries_nb.protocol.topology import BODY_WINDOW, Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Arrived, ClosePart, Event, Grant, Instruction, Save, TellController, Traced
@@ -248,8 +251,13 @@ class Observation:
             *others, own = answer.snapshots
             return Save(answer.epoch, (*others, replace(own, feedback=tuple(map(_logged, self.frames)))))
         if isinstance(answer, TellController | ClosePart) and isinstance(answer.answer, Done):
-            return type(answer)(replace(answer.answer, observed=len(self.frames)))
+            inside = lowest(lowest_of(identities(frame.batch)) for _, frame in self.frames if _is_identified(frame))
+            return type(answer)(replace(answer.answer, observed=len(self.frames), inside=inside))
         return answer
+
+
+def _is_identified(frame: Data) -> bool:
+    return bool(frame.batch.schema.get_field_index(TRANSACTION) >= 0)
 
 
 def _logged(taken: tuple[ChannelId, Data]) -> LoggedFrame:

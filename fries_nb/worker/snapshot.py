@@ -73,6 +73,7 @@ from fries_nb.operators.state import (
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
 from fries_nb.protocol.messages import Parked, Saved, WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
+from fries_nb.protocol.rollout import Reach
 from fries_nb.protocol.trace import Counts
 from fries_nb.worker.events import Park, Save, TellController
 
@@ -228,7 +229,7 @@ def restore(
     snapshot: Snapshot | None,
     decided: Sequence[CommittedChange],
     deferred: Collection[str] = (),
-    read: Mapping[int, int] | None = None,
+    reach: Reach | None = None,
 ) -> None:
     """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
 
@@ -237,14 +238,15 @@ def restore(
         snapshot: its snapshot; ``None`` if it begins without one.
         decided: all changes in effect, in order.
         deferred: those that it begins without.
-        read: the positions from which sources read on, by which changes that are decided row by row may not be over;
-            ``None`` if none of them is open.
+        reach: how far rows have come, by which changes that are decided row by row may not be over; ``None`` if none of
+            them is open.
     """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
     refuse_another(before, instance)
     first = instance.function
-    changes = _DecidedChanges(instance, before.applied, frozenset() if read is None else open_by_row(decided, read))
+    others = [change for change in decided if change.change not in deferred]
+    changes = _DecidedChanges(instance, before.applied, frozenset() if reach is None else open_by_row(others, reach))
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
@@ -252,7 +254,7 @@ def restore(
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     for change in decided:
-        if change.change not in deferred:
+        if change in others:
             changes.apply(change)
         if name in change.rerouted and change.change not in before.applied:
             instance.reroute(change.change)
@@ -265,8 +267,9 @@ def restore(
     for change in later:
         if name in change.payloads:
             _open(name, changes.load(change).function)
-    if later:
-        instance.deferred = partial(changes.apply_all, later)
+    if later or (deferred and instance.earlier):
+        left = frozenset() if reach is None else open_by_row(decided, Reach(reach.read))  # nothing is inside then
+        instance.deferred = partial(changes.apply_all, later, left)
 
 
 class _DecidedChanges:
@@ -308,7 +311,12 @@ class _DecidedChanges:
                     now = ran.get(change.undoes, now)
         return now
 
-    def apply_all(self, changes: Iterable[CommittedChange]) -> None:
+    def apply_all(self, changes: Iterable[CommittedChange], opened: Collection[str]) -> None:
+        """Apply deferred changes, before which only these remain that are decided row by row."""
+        for earlier in self._instance.earlier:
+            if earlier.change not in opened:
+                self._instance.settle(earlier.change)
+        self._opened = opened
         for change in changes:
             self.apply(change)
 

@@ -43,7 +43,6 @@ from fries_nb.protocol.messages import (
     Ended,
     Fcm,
     Frame,
-    Freeze,
     Installed,
     Marker,
     Move,
@@ -660,8 +659,7 @@ class Worker:
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
             self._instructions.extend(self.reports.traced())
-        name, tells = self.instances[start].worker.operator, isinstance(action, Freeze | Commit)
-        begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
+        begun = self.freezing.apply(action, self.instances[start].worker.operator, self._running.remaining)
         effects = effects_of(marker, self.instances[start:], self.ended, busy, begun)
         self._held = self._held if effects.holds is None else effects.holds
         self._begins_held = self._begins_held and self._held

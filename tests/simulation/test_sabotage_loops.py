@@ -5,21 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from loops_played import try_around, try_changed, try_changed_killed, try_loops, try_mended, try_small, try_small_killed
+from loops_played import (
+    try_around,
+    try_by_row,
+    try_changed,
+    try_changed_killed,
+    try_loops,
+    try_mended,
+    try_small,
+    try_small_killed,
+)
+from msgspec import structs
 from soak import caught
 
 from fries_nb.controller import known_changes, lifecycle
 from fries_nb.controller.change_steps import Changes
+from fries_nb.controller.cuts import Cuts
+from fries_nb.controller.events import Tell
 from fries_nb.controller.known_changes import DeferredChanges
 from fries_nb.controller.loop_attempts import Loop, LoopAttempts, LoopDrain
 from fries_nb.controller.states import LoopPhase
-from fries_nb.protocol.messages import Data, Done
+from fries_nb.controller.transactions import Transaction
+from fries_nb.protocol import rollout
+from fries_nb.protocol.messages import CloseCuts, Data, Done, Settle
 from fries_nb.simulation import cluster
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.input_times import TrackedTimes
 from fries_nb.worker.loop_head import FeedbackInbox, HeadAlignment, HeadWorker, Observation
 from fries_nb.worker.reports import WorkerReports
+from fries_nb.worker.snapshot import _DecidedChanges
 from fries_nb.worker.worker import Worker
 
 BOUND = 60
@@ -194,8 +209,8 @@ def _install_at_restore(graph, restoration):
     return restoration
 
 
-def _defer_the_first_only(since, targets, logged, deferred=known_changes._deferred):
-    return deferred(since, targets, logged)[:1]
+def _defer_the_first_only(decided, checkpoint, deferred=known_changes._deferred):
+    return deferred(decided, checkpoint)[:1]
 
 
 def _drain_nothing(drain, advance=LoopDrain.advance):
@@ -221,6 +236,34 @@ DEFERRED = {
         [(DeferredChanges, "first_of", lambda deferred, operator: "")], try_mended
     ),
 }  # fmt: skip
+
+
+def _close_whatever_is_read(cuts, action, worker, done, passed=Cuts.passed):
+    return passed(cuts, action, worker, None if done is None else structs.replace(done, inside={}))
+
+
+def _settle_at_the_first_look(cuts, action, worker, done, passed=Cuts.passed):
+    told = passed(cuts, action, worker, done)
+    if not isinstance(action, CloseCuts) or cuts._lane.busy:
+        return told
+    of = cuts._workers.of
+    told += [Tell(each, Settle(change)) for change in cuts.open for each in of(cuts._open[change][0])]
+    cuts.close(cuts.open)
+    return told
+
+
+def _apply_without_settling(changes, deferred, opened, apply_all=_DecidedChanges.apply_all):
+    return apply_all(changes, deferred, [one.change for one in changes._instance.earlier])
+
+
+BY_ROW = {
+    "rows inside do not count": ([(Cuts, "passed", _close_whatever_is_read)], try_by_row),
+    "one look is enough": ([(Cuts, "passed", _settle_at_the_first_look)], try_by_row),
+    "a restart forgets the rows inside": ([(rollout, "is_inside", lambda steps, reach: False)], try_by_row),
+    "others are applied at once": ([(known_changes, "_old_inside", lambda decided, checkpoint: set())], try_by_row),
+    "earlier ones outlast deferred ones": ([(_DecidedChanges, "apply_all", _apply_without_settling)], try_by_row),
+    "the cut is drained for": ([(Transaction, "freezes", property(lambda change: False))], try_by_row),
+}
 RARE = {
     "start at the first end": 21, "credit on use": 31, "observation at arrival": 129, "the trace goes on": 416,
     "what came ahead is not blocked": 44, "no entry is blocked": 101, "only the loop is blocked": 833,
@@ -234,7 +277,7 @@ RARE = {
 """First seeds of what not every seed shows."""
 
 
-RULES = [*TERMINATION.items(), *CHECKPOINTS.items(), *CHANGES.items(), *DEFERRED.items()]
+RULES = [*TERMINATION.items(), *CHECKPOINTS.items(), *CHANGES.items(), *DEFERRED.items(), *BY_ROW.items()]
 
 
 @pytest.mark.parametrize("broken", RULES, ids=lambda one: one[0])

@@ -5,15 +5,21 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from fries_nb.audit import judge
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.errors import FriesError
 from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.partitioning import COHORTS, cohorts
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.topology import workers_of
+from fries_nb.protocol.trace import ROW_BITS, RanMany
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.drawn_flows import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
 from fries_nb.simulation.faults import Faults
@@ -134,6 +140,86 @@ def play_deferred(seed: int, stumbles: bool = False, small: bool = True) -> Play
     return _completed(played)
 
 
+def play_by_row(seed: int) -> PlayedLoops:
+    """Run a dataflow with changes inside its loops and around them, most of them decided row by row, some canaries.
+
+    In most runs hosts are killed, often when such a change is open while checkpoints hold feedback.
+    """
+    chance = random.Random(f"by row {seed}")
+    kills = chance.random() < 0.7
+    played = _begun(chance, seed, kills, small=chance.random() < 0.8)
+    run, steps, others = played.cluster, dict[str, float](), chance.random() < 0.4
+    run.hold(workers_of(run.graph, "S") if chance.random() < 0.8 else ())
+    for at in sorted(chance.uniform(0.0, 1.1) for _ in range(chance.choice((2, 3, 4)))):
+        _until(chance, played, lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total)  # type: ignore[misc]
+        run.steps(chance.choice((0, 10, 100)))
+        if run.state != "running":
+            break
+        if chance.random() < 0.4:
+            run.checkpoint()
+            run.steps(chance.choice((20, 100)))
+        by_row = not (others and chance.random() < 0.5)
+        share = chance.choice((0.3, 1.0, 1.0)) if by_row and not steps else 1.0
+        change = run.request(_drawn_change(chance, run), "cut" if by_row else "fries", share=share)
+        steps |= {change: share} if share < 1 else {}
+        if kills and others and by_row and share == 1 and not steps:
+            _followed(chance, played, change)
+        elif kills and chance.random() < 0.6:
+            while not _is_over(run, change) and run.state == "running":
+                _until(chance, played, lambda: _is_over(run, change) or _ramped_any(run, steps))  # noqa: B023 (now)
+            run.steps(chance.choice((0, 0, 20, 100)))
+            if run.state == "running":
+                run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
+        for canary in [*steps]:
+            _ramped(run, canary, steps, chance.choice((0.0, 0.7, 1.0)))
+    while run.state == "running" and run.open:
+        _until(chance, played, lambda: not run.open or _ramped_any(run, steps))
+    run.release()
+    return _completed(played)
+
+
+def _followed(chance: random.Random, played: PlayedLoops, first: str) -> None:
+    """Let a change of another kind follow behind a checkpoint that holds rows inside loops, and lose a host then."""
+    run = played.cluster
+    _until(chance, played, lambda: first not in run.open)
+    for _ in range(4):
+        request = run.checkpoint()
+        _until(chance, played, lambda request=request: run.asked.get(request, "") is not None)  # type: ignore[misc]
+        if run.state != "running" or any(one.reach.inside for one in run.store.records[-1:]):
+            break
+        run.steps(20)
+    if run.state != "running":
+        return
+    change = run.request(_drawn_change(chance, run))
+    _until(chance, played, lambda: _is_over(run, change))
+    run.steps(chance.choice((0, 0, 20, 100)))
+    if run.state == "running":
+        run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
+
+
+def _ramped_any(run: Cluster, steps: dict[str, float]) -> bool:
+    """Promote the canaries that are open, so that what waits for them goes on; returns whether there was any."""
+    return any([_ramped(run, canary, steps, 1.0) for canary in [*steps]])  # noqa: C419 (all of them)
+
+
+def _ramped(run: Cluster, canary: str, steps: dict[str, float], share: float) -> bool:
+    """Request a further step of a canary that is done and open; returns whether it was possible."""
+    outcome = run.outcomes.get(canary)
+    if outcome is None or run.state != "running":
+        return False
+    if outcome.outcome != "done":
+        del steps[canary]
+        return False
+    is_possible = 0 < run.changes.queue.share(canary) < (share or 1)
+    if is_possible:
+        run.ramp(canary, share)
+    return is_possible
+
+
+def _is_over(run: Cluster, change: str) -> bool:
+    return change not in run.open or _is_decided(run, change)
+
+
 def _is_decided(run: Cluster, change: str) -> bool:
     return any(one.change == change for one in run.journal)
 
@@ -141,8 +227,13 @@ def _is_decided(run: Cluster, change: str) -> bool:
 def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], Any]) -> None:
     """Take steps until a condition holds, and mend the operator that stumbles whenever it is paused."""
     run = played.cluster
+    def stands_still() -> bool:
+        return bool(run.recoveries and run.supply.dry and run.supply.held)
+
     while run.state == "running" and not reached():
-        run.until(lambda: reached() or bool(run.paused), STEPS)
+        if stands_still():
+            run.release()  # what waits until sources have read again what they had read would wait for ever
+        run.until(lambda: reached() or bool(run.paused) or stands_still(), STEPS)
         if run.paused:
             run.steps(chance.choice((0, 0, 30)))
         for operator in [*run.paused]:
@@ -246,6 +337,17 @@ def try_around(seed: int, kills: bool = False) -> PlayedLoops:
     return _checked(lambda: play_around(seed, kills), f"try_around({seed}, {kills})")
 
 
+def try_by_row(seed: int) -> PlayedLoops:
+    """Likewise, with changes that are decided row by row, and what the journal says of each row."""
+
+    def play() -> PlayedLoops:
+        played = play_by_row(seed)
+        follows_the_journal(played)
+        return played
+
+    return _checked(play, f"try_by_row({seed})")
+
+
 def try_mended(seed: int) -> PlayedLoops:
     """Likewise, with a row on which an operator in front of the loop pauses until it is mended."""
     return _checked(lambda: play_deferred(seed, stumbles=True), f"try_mended({seed})")
@@ -286,6 +388,31 @@ def passes_the_audit(played: PlayedLoops) -> None:
     assert not verdict.doubled, f"doubled: {verdict.doubled[:3]}"
     assert not verdict.mixed, f"mixed: {verdict.mixed[:3]}"
     assert not verdict.stale, f"switched in name only: {verdict.stale[:3]}"
+
+
+def follows_the_journal(played: PlayedLoops) -> None:
+    """In whatever round and incarnation, each row was processed by the version that the cuts in the journal say.
+
+    If all changes are of this kind: another one, once a restart finds it decided, is followed by all other rows.
+    """
+    decided = [one for one in in_effect(played.cluster.journal) if one.payloads]
+    if any(not one.steps for one in decided):
+        return
+    for record in played.cluster.records():
+        if not isinstance(record, RanMany) or record.function is None:
+            continue
+        own = [one for one in decided if record.operator in one.targets]
+        for row in record.transactions:
+            mine = [one.change for one in own if is_new(one.steps, row)]
+            version = mine[-1] if mine else ""
+            assert record.function == version, f"{row} at {record.operator}: {record.function}, the journal: {version}"
+
+
+def is_new(steps: Sequence[RolloutStep], identity: int) -> bool:
+    """Whether a row is new for a change with these steps, by a rule of its own."""
+    [cohort] = cohorts(pa.RecordBatch.from_pydict({TRANSACTION: [identity]}))
+    above = [step for step in steps if identity & ((1 << ROW_BITS) - 1) > step.cut.get(identity >> ROW_BITS, -1)]
+    return bool(above) and int(cohort) < above[-1].share * COHORTS
 
 
 def applies_changes_in_order(played: PlayedLoops) -> None:

@@ -27,6 +27,9 @@ from fries_nb.protocol.frames import Action, CloseCuts, Commit, Freeze, Reconfig
 from fries_nb.protocol.partitioning import identities
 from fries_nb.protocol.rollout import BegunPositions, Identities
 
+TELLING = (Freeze, Commit, CloseCuts)
+"""Actions whose acknowledgements say how far a worker has begun."""
+
 
 class Freezing:
     """The positions of one worker, and the change for which it is frozen."""

@@ -88,7 +88,7 @@ from fries_nb.worker.events import (
     ToReader,
     Warned,
 )
-from fries_nb.worker.freezing import Freezing
+from fries_nb.worker.freezing import TELLING, Freezing
 from fries_nb.worker.handover import Handover
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
@@ -659,7 +659,8 @@ class Worker:
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
             self._instructions.extend(self.reports.traced())
-        begun = self.freezing.apply(action, self.instances[start].worker.operator, self._running.remaining)
+        name, tells = self.instances[start].worker.operator, isinstance(action, TELLING)
+        begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
         effects = effects_of(marker, self.instances[start:], self.ended, busy, begun)
         self._held = self._held if effects.holds is None else effects.holds
         self._begins_held = self._begins_held and self._held

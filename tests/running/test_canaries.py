@@ -195,7 +195,7 @@ def test_a_step_behind_a_restart_is_above_what_was_read() -> None:
     cluster.until(lambda: cluster.asked[kept] is not None)
     cluster.kill(0)
     cluster.until(lambda: bool(cluster.recoveries))
-    read = dict(cluster.store.restoration().checkpoint.read)
+    read = dict(cluster.store.restoration().checkpoint.reach.read)
     assert ended(cluster, canary.ramp(0.5)) == "done"
     first, last = cluster.journal[-1].steps
     assert first.cut != read == {origin: min(position, read[origin]) for origin, position in last.cut.items()}

@@ -203,8 +203,9 @@ when all have it, behind a commit after it, or behind one that has only rows fro
 
 @pytest.mark.parametrize(("flow", "script"), [(flow, one) for flow, scripts in SCRIPTS.items() for one in scripts])
 def test_a_host_dies_at_each_step(
-    flow: Callable[[], fn.Dataflow], script: str, spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    flow: Callable[[], fn.Dataflow], script: str, spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """A step is decided or not, wholly; each row has the version that the journal says, whatever is read again."""
     options = {"checkpoint": tmp_path / "c", "commit_interval_s": 3_600, "audit": True}
     run = kept(flow().run(spark, hosts=2, workers=2, **options))

@@ -14,6 +14,7 @@ from interleaving_checks import lacking
 from loop_flows import expected, loop_dataflow, nested, numbered, with_hashed_feedback
 from loops_played import (
     try_around,
+    try_by_row,
     try_changed,
     try_changed_killed,
     try_killed,
@@ -101,6 +102,18 @@ def test_changes_hold_over_kills_at_any_step():
     assert sum(bool(run.deferred) for run in runs) >= 1
     done = [one for run in runs for one in run.outcomes.values() if one.outcome == "done"]
     assert any(one.change in run.deferred for run in runs for one in done)
+
+
+def test_changes_by_the_cut_and_canaries_leave_the_rows_of_a_loop_as_they_are():
+    """Each row has one version in all of its rounds, whatever is killed, and whatever kind of change follows."""
+
+    def met(seed):
+        run = try_by_row(seed).cluster
+        done = Counter(one.scheduler for one in run.outcomes.values() if one.outcome == "done")
+        inside = any(one.reach.inside for one in run.store.records) and bool(run.recoveries)
+        return done + Counter({"deferred": bool(run.deferred), "inside at a restart": inside})
+
+    assert lacking(24 * SOAK, ("cut", "fries", "deferred", "inside at a restart"), met, most=120, shown=(46,)) == {}
 
 
 def test_an_operator_is_mended_while_changes_are_deferred():

@@ -265,6 +265,8 @@ BY_ROW = {
     "the cut is drained for": ([(Transaction, "freezes", property(lambda change: False))], try_by_row),
 }
 RARE = {
+    "rows inside do not count": 8, "one look is enough": 66, "a restart forgets the rows inside": 8,
+    "others are applied at once": 46, "earlier ones outlast deferred ones": 106, "the cut is drained for": 14,
     "start at the first end": 21, "credit on use": 31, "observation at arrival": 129, "the trace goes on": 416,
     "what came ahead is not blocked": 44, "no entry is blocked": 101, "only the loop is blocked": 833,
     "install at restore": 4, "restored workers are not closed": 4, "later changes are installed": 4,

@@ -72,7 +72,7 @@ def test_slots_that_are_busy_do_not_count(spark: SparkSession, tmp_path: Path) -
     lease = start_or_find(hosts=1)
     try:
         with pytest.raises(SessionError, match=r"3 hosts need 5 free slots .* has 4 of 6 free: use hosts=2, or"):
-            lease.require(3, patience_s=0)
+            lease.require(3)
     finally:
         lease.release()
         while held.is_alive():

@@ -6,6 +6,8 @@ change the source runs ahead until ten seconds of work are queued, by FD's measu
 ``commit`` is the time from the first FCM to the last worker's switch, less the 2 ms of the tuple in hand. It is
 compared with a function that polls a flag, at the same cost of a tuple.
 
+**A loop**, whose rows make 20 rounds while others come: Fries blocks what enters it until it is empty, the cut nothing.
+
 **Memory of a multi-version change**: new tuples that are set aside while a keyed operator works off its old ones.
 Before each change more than a second of work is queued in front of FD. From the first new tuple to the last old one
 both states exist, and tuples that are set aside are held in memory; afterwards they are worked off.
@@ -34,7 +36,7 @@ from fries_nb.controller.events import Outcome
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.maps import LastTen, is_hundredth, spinning
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
-from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs
+from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.telemetry.metrics import OperatorMetrics
@@ -45,6 +47,8 @@ COST_MS = 2.0
 RATE = HOSTS * 1000 / COST_MS
 WAITING_S = 10.0
 POLLED = 20
+ROUNDS, LOOP_RATE = 20, 1_000
+"""Rounds of each row of the loop, and its rows per second."""
 _PATIENCE_S = 120.0
 
 
@@ -73,11 +77,13 @@ def delay(scale: float, runs: int) -> BenchReport:
         finally:
             run.cancel()
         polled = _polled(spark)
+        in_loop = _in_a_loop(spark, runs)
     commit = median(change.commit_ms for change in changes["fries"]) - COST_MS
     targets = (
         Target("Fries, request to last worker switched", results[0].b_median, 50.0, at_least=False, unit="ms"),
         Target("of which commit, the tuple in hand apart", commit, 5.0, at_least=False, unit="ms"),
         Target("Epoch over Fries", results[0].ratio_median, 100.0, unit="times"),
+        Target("the cut in a loop of 20 rounds", in_loop.b_median, 50.0, at_least=False, unit="ms"),
     )
     facts = {
         "work waiting, s": waiting_s,
@@ -87,7 +93,39 @@ def delay(scale: float, runs: int) -> BenchReport:
         "commit, cut, ms": median(change.commit_ms for change in changes["cut"]),
         "a polled flag, ms": polled,
     }
-    return BenchReport("delay", scale, results, targets, facts, CREDIT_BYTES)
+    return BenchReport("delay", scale, (*results, in_loop), targets, facts, CREDIT_BYTES)
+
+
+class Round:
+    """A round of a row in the loop."""
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, one round further."""
+        return {**row, "round": row["round"] + 1}
+
+
+def _in_a_loop(spark: Any, runs: int) -> PairedResult:
+    """Changes inside a loop under load, by Fries and by the cut in turns, from the request to the last switch."""
+    flow = fn.Dataflow("rounds")
+    rows = flow.source("S", fn.rate(LOOP_RATE), workers=HOSTS).map("A", lambda row: {**row, "round": 0})
+    again = rows.iterate("L", lambda body: body.map("B", Round()).split("R", lambda row: int(row["round"] == ROUNDS)))
+    again.sink("Z", fn.memory())
+    run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS, identities=True)
+
+    def changed(scheduler: str) -> float:
+        passed = run.metrics().operators["B"].processed
+        until(run, lambda: run.metrics().operators["B"].processed > passed + LOOP_RATE * ROUNDS, "load", _PATIENCE_S)
+        delay_ms = _done(run.reconfigure({"B": Round()}, scheduler).result(_PATIENCE_S)).delay_ms
+        if scheduler == "cut":
+            _done(run.reconfigure({"B": Round()}, "fries").result(_PATIENCE_S))  # see delay
+        return delay_ms
+
+    try:
+        until(run, lambda: run.metrics().operators["Z"].processed > LOOP_RATE, "rows behind the loop", _PATIENCE_S)
+        fries, cut = (Side(f"{name} in a loop", partial(changed, name)) for name in ("fries", "cut"))
+        return pairs(fries, cut, runs, unit="ms")
+    finally:
+        run.cancel()
 
 
 def fill(run: Run, seconds: float) -> None:

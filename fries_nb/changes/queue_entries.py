@@ -524,9 +524,9 @@ def against_cut(identifies: bool, updates: Mapping[str, Update], limit: Limit | 
         return "the rows of this run carry no identities (flow.run(identities=True))"
     if limit is not None:
         return "by the cut a change has no guard of its own"
-    if transformed := sorted(name for name, update in updates.items() if update.state is not None):
-        words = "cannot be transformed, since old and new rows use a state in turns"
-        return f"by the cut the state of {names(transformed)} {words}"
+    if one_way := sorted(name for name, update in updates.items() if update.state is not None and update.back is None):
+        words = "cannot be transformed without a way back (Update(..., state=..., back=...))"
+        return f"by the cut the state of {names(one_way)} {words}, since old and new rows use it in turns"
     return ""
 
 

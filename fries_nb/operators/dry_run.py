@@ -264,17 +264,22 @@ def prepare(order: DryRun) -> DryRunResult:
         _refuse_other_family(order.operator, order.present, update.function)
         stage = "failed in open()"
         open_function(update.function)
-        stage = "failed in the state transformation"
-        transforms = (update.state,) if update.state else ()
+        stage = f"failed in the {_TRANSFORMATIONS[0]}"
+        there_and_back = [one for one in (update.state, update.back) if one is not None]
         with TokenBook(order.operator.name, ChangeBatch(), trial=True).bound():
-            for copy in order.states:
-                transformed(copy.revive(), transforms)
+            states = [copy.revive() for copy in order.states]
+            for what, transform in zip(_TRANSFORMATIONS, there_and_back, strict=False):
+                stage = f"failed in the {what}"
+                states = [transformed(state, (transform,)) for state in states]
     except BaseException as error:  # noqa: BLE001 (users' code may raise anything, also SystemExit: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     answer = Prepared(order.change, order.worker, samples=_packed(order))
     recreate = Recipe(partial(new_function, order.payload, order.operator), definitions)
     ready = Ready(update.function, update.state, recreate, order.states, update.back, order.guard)
     return DryRunResult(answer, ready)
+
+
+_TRANSFORMATIONS = ("state transformation", "transformation back")
 
 
 def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> DryRunResult:

@@ -32,7 +32,7 @@ from fries_nb.errors import OperatorError, exception_text
 from fries_nb.operators.column_types import TypesMark, as_value
 from fries_nb.operators.dead_letters import FailedRow, set_aside
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.row_versions import version_of
+from fries_nb.operators.row_versions import side_by_side, version_of
 from fries_nb.operators.rows import UNWRITTEN, Row
 from fries_nb.operators.state import keeps_state, key_reader
 from fries_nb.operators.steps import MOST_ROWS, Apart, Output
@@ -201,13 +201,14 @@ def remembering(instance: Instance) -> Callable[[Row], Undo]:
 
 def _remembering_state(instance: Instance) -> Callable[[Row], Undo]:
     operator = instance.operator
-    if not keeps_state(operator, instance.function):
+    if not _keeps_state(instance):
         return lambda row: _no_state
-    read, state = key_reader(operator.key), instance.state
+    read, states = key_reader(operator.key), instance.state
 
     def remembered(row: Row) -> Undo:
         try:
             key = canonical_key(read(row))
+            state = states.as_held(key)  # a transformation is undone as well
             present = state.get(key)
         except Exception:  # noqa: BLE001 - the function's own access to its state fails as well, and is reported
             return _no_state
@@ -217,6 +218,10 @@ def _remembering_state(instance: Instance) -> Callable[[Row], Undo]:
         return lambda: state.put(key, kept())
 
     return remembered
+
+
+def _keeps_state(instance: Instance) -> bool:
+    return any(keeps_state(instance.operator, one.function) for one in side_by_side(instance))
 
 
 def _copied(operator: str, state: Any) -> Callable[[], Any]:
@@ -251,7 +256,7 @@ Undos = dict[tuple[WorkerId, Any], Undo | None]
 def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
     """The operator's step, extended to copy each key's state before a tuple."""
     worker, operator = instance.worker, instance.operator
-    if not keeps_state(operator, instance.function):
+    if not _keeps_state(instance):
         return step
     remembered, read = remembering(instance), key_reader(operator.key)
 

@@ -168,18 +168,24 @@ def _laid(shape: LoopShape, name: str, value: str) -> str:
     return f"row[{name!r}] = {value}" if shape.by_name else f"lay({name!r}, {value})"
 
 
+_OF_VERSIONS = ("call", "find", "touch")
+"""What differs between the versions of an operator."""
+
+
 def _call_names(at: int, shape: LoopShape) -> Iterator[str]:
     """The call of the function, and the checks that need not look into the row."""
     step = shape.steps[at]
+    function, find, touch = (
+        f"each_{name}_{at}[versions_{at}[index]]" if step.has_versions else f"{name}_{at}" for name in _OF_VERSIONS
+    )
     yield "        try:"
     if step.state:
         key = f"key_{at}"
         if step.state == "row":
             yield f"            {key} = read_{at}(row)"
-        yield f"            try: state = find_{at}({key})"
+        yield f"            try: state = {find}({key})"
         yield "            except TypeError: state = None"
-    function = f"calls_{at}[versions_{at}[index]]" if step.has_versions else f"call_{at}"
-    call = f"{function}(row, touch_{at}({key}) if state is None else state)" if step.state else f"{function}(row)"
+    call = f"{function}(row, {touch}({key}) if state is None else state)" if step.state else f"{function}(row)"
     yield f"            out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
     yield "        except FAILURES as error:"
     yield f"            raise failure(instance_{at}, error) from error"
@@ -525,10 +531,11 @@ def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:
     """The operators' functions and states, as the source of a loop names them."""
     names: dict[str, Any] = {}
     for at, instance in enumerate(instances):
-        names |= {f"instance_{at}": instance, f"call_{at}": _called(instance)}
-        names[f"calls_{at}"] = [_called(one) for one in side_by_side(instance)]
-        names |= {f"find_{at}": instance.state.find, f"touch_{at}": instance.state.touch}
-        names[f"read_{at}"] = key_reader(instance.operator.key)
+        versions = side_by_side(instance)
+        used = ([_called(one), one.state.find, one.state.touch] for one in versions)
+        for name, each in zip(_OF_VERSIONS, zip(*used, strict=True), strict=True):
+            names |= {f"{name}_{at}": each[-1], f"each_{name}_{at}": each}
+        names |= {f"instance_{at}": instance, f"read_{at}": key_reader(instance.operator.key)}
     return names
 
 

@@ -47,7 +47,7 @@ from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.operators.arms import Arms
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
-from fries_nb.operators.row_versions import Earlier, settled, with_fix, with_steps
+from fries_nb.operators.row_versions import Earlier, is_declared, settled, with_fix, with_steps
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation
@@ -121,6 +121,10 @@ class Instance:
 
     earlier: tuple[Earlier, ...] = ()
     """What it runs for rows that are old for changes which are decided row by row."""
+    state: KeyedState
+    """Its states in the form in which they are kept, shown and moved."""
+    newest: KeyedState
+    """The states as the newest of its versions has them."""
     clock: Callable[[], int] = staticmethod(lambda: 0)
     """Returns nanoseconds: that of its worker."""
     arms: Arms | None = None
@@ -131,7 +135,7 @@ class Instance:
         self.function = function = following(operator.function, function)
         self.recreate: Callable[[], Any] | None = None  # makes another instance, not opened, if one can be made
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
-        self.state = KeyedState(lambda: _initial_state(own()))  # with the single key ``None`` if it has no key
+        self.state = self.newest = KeyedState(lambda: _initial_state(own()))  # of the key ``None`` if it has no key
         self.written = ColumnTypes(worker.operator)  # the types of the columns that it has written
         self.refused: set[int] = set()  # indices of the rows of the current batch that became dead letters
         self.prepared: dict[str, Ready] = {}  # change id to the prepared configuration
@@ -271,7 +275,8 @@ class Instance:
         prepared = [ready for change, ready in self.prepared.items() if change != before]
         coming = [ready.transform for ready in prepared if ready.transform is not None]
         missed = (*self._missed.values(), *coming)
-        return tuple([replace(copy, missed=(*copy.missed, *missed)) for copy in self.state.sample(count)])
+        form = next((one.states for one in self.earlier if one.change == before), self.state)  # of what a fix replaces
+        return tuple([replace(copy, missed=(*copy.missed, *missed)) for copy in form.sample(count)])
 
     def expects(self, change: str) -> bool:
         """Whether this change is being prepared, or is ready, and was not aborted meanwhile."""
@@ -311,27 +316,49 @@ class Instance:
         """Take a step of a change that is decided row by row; ``steps`` are all so far.
 
         Raises:
-            ProtocolError: the change is not prepared, or transforms the state.
+            ProtocolError: the change is not prepared.
         """
         ready = self.prepared.pop(change, None)
         if ready is not None:
             self.unguard()
-            self.run_beside(change, steps, ready.function, ready.recreate)
+            back = renewed(definitions_of(self.recreate), ready.back)
+            self.run_beside(change, steps, replace(ready, back=back))
             self.applied = (*self.applied, change)
         elif any(one.change == change for one in self.earlier):
             self.earlier = with_steps(self.earlier, change, steps)
+            self._declare()
         else:
             raise ProtocolError(f"{self.worker} was told a step of change {change!r}, which it has not prepared")
         self._note_steps(change, steps)
 
-    def run_beside(
-        self, change: str, steps: tuple[RolloutStep, ...], function: Any, recreate: Callable[[], Any] | None
-    ) -> None:
-        """Run this function for the rows that are new for a change, and the present one for the others."""
-        self.earlier = (*self.earlier, Earlier(change, steps, self.function, self.recreate, self.identity))
+    def run_beside(self, change: str, steps: tuple[RolloutStep, ...], ready: Ready, has_form: bool = False) -> None:
+        """Run this function for the rows that are new for a change, and the present one for the others.
+
+        Args:
+            change: id of the change.
+            steps: all of its steps so far.
+            ready: the function, and what transforms the state there and back.
+            has_form: whether the states are in the form behind the change, as those of a checkpoint may be.
+        """
+        self.earlier = (*self.earlier, Earlier(change, steps, self.function, self.recreate, self.identity, self.newest))
+        self.newest = self.state.beside(ready.transform, ready.back)  # no row is new for a change withdrawn before it
+        if has_form:
+            self.newest.hold(self.state)
+        self._declare()
         self.arms = Arms(change) if any(0 < step.share < 1 for step in steps) else None
-        self.run_function(function, change)
-        self.recreate = recreate
+        self.run_function(ready.function, change)
+        self.recreate = ready.recreate
+
+    def _declare(self) -> None:
+        """Keep states in the form behind the last change that is no canary, as all rows will find them at its end."""
+        forms = [*(one.states for one in self.earlier), self.newest]
+        declared = [form for one, form in zip(self.earlier, forms[1:], strict=True) if is_declared(one.steps)]
+        self.state = declared[-1] if declared else forms[0]
+
+    @property
+    def canaries(self) -> tuple[str, ...]:
+        """The open changes behind which states have another form than that in which they are kept."""
+        return tuple([one.change for one in self.earlier if not is_declared(one.steps)])
 
     def note_rows(self, change: str, steps: tuple[RolloutStep, ...]) -> None:
         """Record a change that is decided row by row, and that it was restored with."""
@@ -349,7 +376,8 @@ class Instance:
         self.earlier, back = settled(before, change)
         if back is not None:
             self.install(back.function, back.identity)
-            self.recreate, self.log.function = back.recreate, back.identity
+            self.recreate, self.log.function, self.newest = back.recreate, back.identity, back.states
+        self.newest.close([*(one.states for one in self.earlier), self.newest])
         if self.audit and self.earlier != before:
             self.log.chooses(self.earlier, self.identity)
         return self.earlier != before

@@ -2,7 +2,8 @@
 
 From the first step of a change on, an operator runs the new function for rows that are new, and keeps the *earlier* one
 for the others. Another change may follow before that is dropped; then the last change for which a row is new decides.
-All of them share the operator's state, dead letters and counts: they have the state in the same form.
+All of them share the operator's dead letters, counts and states. If a change transforms the state, the versions before
+and after it have it in forms of their own, and a key is transformed, there or back, when a row of the other one comes.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.operators.instance import Instance, Ready
@@ -27,14 +28,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fries_nb.dataflow.keys import initial_state
 from fries_nb.operators.arms import TIMED, Arms
 from fries_nb.operators.rows import Columns, Row
+from fries_nb.operators.state import KeyedState
 from fries_nb.protocol.rollout import RolloutStep, are_new
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ class Earlier:
     function: Any  # the function before it
     recreate: Callable[[], Any] | None  # makes another instance of it
     identity: str  # id of the change that installed it; empty for the initial one
+    states: KeyedState  # the states as it has them
 
 
 def versions_of(earlier: Sequence[Earlier], batch: pa.RecordBatch) -> Numbers:
@@ -63,15 +68,31 @@ def versions_of(earlier: Sequence[Earlier], batch: pa.RecordBatch) -> Numbers:
 
 
 def side_by_side(instance: Instance) -> list[Instance]:
-    """The operator with each of its functions, in the order of ``versions_of``; they share all else."""
-    return [*(_with(instance, one) for one in instance.earlier), instance]
+    """The operator with each of its functions, in the order of ``versions_of``; they share all but forms of state."""
+    if not instance.earlier:
+        return [instance]
+    present = Earlier("", (), instance.function, instance.recreate, instance.identity, instance.newest)
+    return [_with(instance, one) for one in (*instance.earlier, present)]
 
 
-def _with(instance: Instance, earlier: Earlier) -> Instance:
+def _with(instance: Instance, version: Earlier) -> Instance:
     other = copy.copy(instance)
     other.earlier = ()
-    other.install(earlier.function, earlier.identity)
+    other.recreate = version.recreate
+    other.install(version.function, version.identity)
+    other.state = version.states.begun_with(partial(initial_state, instance.worker.operator, version.function))
     return other
+
+
+def declared(instance: Instance) -> Instance:
+    """The operator with the function that has states in the form in which they are kept; see ``is_declared``."""
+    places = [place for place, one in enumerate(instance.earlier, 1) if is_declared(one.steps)]
+    return side_by_side(instance)[places[-1] if places else 0]
+
+
+def is_declared(steps: Sequence[RolloutStep]) -> bool:
+    """Whether states are kept, shown and moved in the form after a change with these steps: a canary is not yet."""
+    return steps[-1].share == 1
 
 
 def version_of(instance: Instance, batch: pa.RecordBatch, index: int) -> Instance:
@@ -176,4 +197,4 @@ def settled(earlier: Sequence[Earlier], change: str) -> tuple[tuple[Earlier, ...
     return (*earlier[:place], kept, *earlier[place + 2 :]), None
 
 
-_RAN = ("function", "recreate", "identity")
+_RAN = ("function", "recreate", "identity", "states")

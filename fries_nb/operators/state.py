@@ -1,19 +1,25 @@
 """Keyed state, in bins, transformed key by key.
 
 The key space is divided into ``BINS`` bins by the same stable hash that partitions tuples (``protocol.partitioning``),
-so the state of a bin and its tuples move together. Within a worker the states are in one flat dict; a bin is the set of
+so the state of a bin and its tuples move together. Within a worker the states are in flat dicts; a bin is the set of
 keys that hash to it, and :meth:`KeyedState.bins` groups them on demand.
 
-A change with a state transformation T (Fries, section 2.2) does not iterate over the state when it commits: it moves
-the old states into a layer, and a key is transformed when it is first accessed, or by :meth:`KeyedState.settle`. If
-changes follow each other, a key goes through all transformations that it has missed, in order. Each layer records its
-own missed transformations, since undoing a change treats transformed keys differently.
+A change with a state transformation T (Fries, section 2.2) does not iterate over the state when it commits: states are
+in dicts by their *form*, from which T leads to the form after the change. A key is transformed, and moves to another
+dict, when it is first accessed, or by :meth:`KeyedState.settle`. If changes follow each other, a key goes through all
+forms that it has missed, in order.
+
+Versions that run side by side have forms between which T leads, and its inverse back (:meth:`KeyedState.beside`); each
+key is in the form of the version that has touched it last.
 
 >>> state = KeyedState(list)
 >>> state.touch("c7").append(12.5)
 >>> state.transform(lambda amounts: [*amounts, None])
 >>> state.waiting, state.touch("c7"), state.waiting
 (1, [12.5, None], 0)
+>>> newer = state.beside(lambda amounts: {"amounts": amounts}, lambda state: state["amounts"])
+>>> newer.get("c7"), state.get("c7"), len(newer.live)
+({'amounts': [12.5, None]}, [12.5, None], 0)
 
 Classes and functions of the user's own modules in state, which is pickled with their names instead of their code.
 
@@ -36,6 +42,7 @@ a function that uses the later one meets it first (``renewed``), as a transforma
 
 from __future__ import annotations
 
+import copy
 import enum
 import importlib
 import io
@@ -43,7 +50,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain, islice
 from operator import itemgetter
@@ -276,9 +283,9 @@ class StateCopy:
     pickled: bytes
     missed: tuple[Transform, ...]
 
-    def revive(self) -> Any:
+    def revive(self, key: Any = _UNTOLD) -> Any:
         """The state as the current function would see it."""
-        return transformed(pickle.loads(self.pickled), self.missed)
+        return transformed(pickle.loads(self.pickled), self.missed, key)
 
 
 def key_reader(key: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
@@ -308,12 +315,39 @@ def _applied(transform: Transform, key: Any, state: Any) -> Any:
     return transform.of(key, state) if isinstance(transform, Edits) else transform(state)
 
 
-@dataclass(slots=True)
-class _Layer:
-    """States that have not been transformed, and the transformations that they have missed, in order."""
+@dataclass(slots=True, eq=False)
+class _Form:
+    """States in one form, and the transformations that lead to others; ``None`` for one that changes nothing."""
 
-    states: dict[Any, Any]
-    missed: tuple[Transform, ...]
+    states: dict[Any, Any] = field(default_factory=dict)
+    ways: dict[_Form, Transform | None] = field(default_factory=dict)
+
+    def way_to(self, other: _Form) -> list[tuple[_Form, Transform | None]] | None:
+        """The forms that a state goes through, each with what leads to it; ``None`` if there is no way."""
+        came: dict[_Form, tuple[_Form, Transform | None]] = {self: (self, None)}
+        ahead = [self]
+        for form in ahead:
+            for to, transform in form.ways.items():
+                if to not in came:
+                    came[to] = form, transform
+                    ahead.append(to)
+        if other not in came:
+            return None
+        way: list[tuple[_Form, Transform | None]] = []
+        while other is not self:
+            before, transform = came[other]
+            way.append((other, transform))
+            other = before
+        return way[::-1]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What all versions of an operator share of its states: the forms, the oldest first, and the order by bin."""
+
+    forms: list[_Form]
+    unsorted: list[Any] | None = None
+    sorted: dict[int, list[Any]] = field(default_factory=dict)
 
 
 class KeyedState:
@@ -324,11 +358,43 @@ class KeyedState:
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
-        self._live: dict[Any, Any] = {}
         self.initial = initial  # makes the initial state of a key
-        self._layers: list[_Layer] = []
-        self._unsorted: list[Any] | None = None
-        self._sorted: dict[int, list[Any]] = {}
+        self._form = _Form()
+        self._kept = _Kept([self._form])
+
+    def beside(self, transform: Transform | None, back: Transform | None) -> KeyedState:
+        """The same states as another version has them: a key is transformed when a row of that touches it, and back."""
+        if transform is None and back is None:
+            return self
+        other = copy.copy(self)
+        other._form = _Form({}, {self._form: back})
+        self._form.ways[other._form] = transform
+        self._kept.forms.append(other._form)
+        return other
+
+    def hold(self, other: KeyedState) -> None:
+        """Have all states, which are taken to be in this form, while another version seemed to have them."""
+        self._form.states, other._form.states = other._form.states, self._form.states
+
+    def close(self, versions: Iterable[KeyedState]) -> None:
+        """Go on with the forms of these versions alone: no state gets into another one from now on."""
+        used = {one._form for one in versions}
+        for form in used:
+            form.ways = {to: transform for to, transform in form.ways.items() if to in used}
+        self._forget_unused()
+
+    def begun_with(self, initial: Callable[[], Any]) -> KeyedState:
+        """The same states, with what makes the initial ones."""
+        other = copy.copy(self)
+        other.initial = initial
+        return other
+
+    def _forget_unused(self) -> None:
+        forms, count = self._kept.forms, 0
+        while len(forms) != count:
+            led, count = {to for form in forms for to in form.ways}, len(forms)
+            forms = [one for one in forms if one.states or one in led or one is self._form]
+        self._kept.forms = forms
 
     @property
     def find(self) -> Callable[[Any], Any]:
@@ -336,25 +402,44 @@ class KeyedState:
         # It costs no more than a dict, and takes a key as it is, canonical or not (see ``dataflow.keys``). On ``None``,
         # or a TypeError since the key is not hashable, call ``touch`` or ``get``. It is valid until the configuration
         # changes, when a chain is compiled anew.
-        return self._live.get
+        return self._form.states.get
 
     @property
     def live(self) -> Mapping[Any, Any]:
         """Key to state, of those in the form of the current configuration; to be read only."""
-        return MappingProxyType(self._live)
+        return MappingProxyType(self._form.states)
 
     def get(self, key: Any) -> Any:
         """The state of ``key``, transformed if needed; ``None`` if it was never seen."""
-        # If a transformation raises, the old state is kept for a later attempt.
+        # If a transformation raises, the state is kept as it was before that one, for a later attempt.
         key = canonical_key(key)
-        found = self._live.get(key)
-        if found is None:
-            for layer in self._layers:
-                if key in layer.states:
-                    self._live[key] = found = transformed(layer.states[key], layer.missed, key)
-                    del layer.states[key]
-                    break
+        found = self._form.states.get(key)
+        if found is None and (form := self._holder(key)) is not None:
+            for to, transform in form.way_to(self._form) or ():
+                found = form.states[key] if transform is None else transformed(form.states[key], (transform,), key)
+                to.states[key] = found
+                del form.states[key]
+                form = to
         return found
+
+    def peek(self, key: Any) -> Any:
+        """The state of ``key`` as ``get`` has it; of one that is in the form of another version, a copy."""
+        form = self._holder(canonical_key(key))
+        if form is None or form is self._form or self._form.way_to(form) is None:
+            return self.get(key)
+        return self._copy(form, form.states[canonical_key(key)]).revive(canonical_key(key))
+
+    def as_held(self, key: Any) -> KeyedState:
+        """The same states in the form that the state of ``key`` is in; this one if it was never seen."""
+        key = canonical_key(key)
+        if key in self._form.states:
+            return self
+        other = copy.copy(self)
+        other._form = self._holder(key) or self._form
+        return other
+
+    def _holder(self, key: Any) -> _Form | None:
+        return next((form for form in self._kept.forms if key in form.states), None)
 
     def touch(self, key: Any) -> Any:
         """The state of ``key``, transformed or created if needed; raises as ``get`` does."""
@@ -367,11 +452,11 @@ class KeyedState:
     def put(self, key: Any, state: Any) -> None:
         """Set the state of ``key``, in the form of the current configuration."""
         key = canonical_key(key)
-        is_known = key in self._live
-        for layer in self._layers:
-            is_known = layer.states.pop(key, None) is not None or is_known
-        self._live[key] = state
-        if not is_known and self._unsorted is not None:
+        held = self._holder(key)
+        if held is not None and held is not self._form:
+            del held.states[key]
+        self._form.states[key] = state
+        if held is None and self._kept.unsorted is not None:
             self._note(key)
 
     def drop(self, key: Any) -> None:
@@ -382,71 +467,69 @@ class KeyedState:
 
     def _all(self) -> list[dict[Any, Any]]:
         """The oldest states first, as far as that is known."""
-        return [*(layer.states for layer in self._layers), self._live]
+        return [*(form.states for form in self._kept.forms if form is not self._form), self._form.states]
 
     def transform(self, transform: Transform | None) -> None:
         """Begin a new configuration; ``None`` keeps the states unchanged."""
         if transform is not None:
-            self._layers = [layer for layer in self._layers if layer.states]
-            for layer in self._layers:
-                layer.missed += (transform,)
-            self._layers.append(_Layer(self._live, (transform,)))
-            self._live = {}
+            before, self._form = self._form, _Form()
+            before.ways[self._form] = transform
+            self._kept.forms.append(self._form)
+            self._forget_unused()
 
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
         """Return to the configuration before the last ``transform``, by applying ``back`` key by key."""
         # Keys that were not accessed since have not been transformed, and keep their state.
         if transform is None:
             return
-        spared = [layer for layer in self._layers if layer.missed[-1] is transform]
-        self._layers = [layer for layer in self._layers if layer.missed[-1] is not transform]
-        self.transform(back)
-        for layer in spared:
-            layer.missed = layer.missed[:-1]
-            if layer.missed:
-                self._layers.append(layer)
-            else:
-                self._live.update(layer.states)
+        undone = self._form
+        self._form = _Form()
+        undone.ways[self._form] = back
+        for spared in (one for one in self._kept.forms if one.ways.get(undone) is transform):
+            spared.ways = {self._form: None}
+        self._kept.forms.append(self._form)
+        self._forget_unused()
 
     @property
     def waiting(self) -> int:
         """Number of keys that have not been transformed yet."""
-        return sum(len(layer.states) for layer in self._layers)
+        return len(self) - len(self._form.states)
 
     def load(self, states: dict[Any, Any]) -> None:
         """Replace all states, which are in the form of the current configuration."""
-        self._live = {canonical_key(key): state for key, state in states.items()}
-        self._layers.clear()
-        self._unsorted, self._sorted = None, {}
+        self._form.states = {canonical_key(key): state for key, state in states.items()}
+        self._form.ways.clear()
+        self._kept = _Kept([self._form])
 
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
-        for layer in self._layers:
-            for key in list(layer.states):
+        for states in self._all()[:-1]:
+            for key in list(states):
                 self.touch(key)
-        self._layers.clear()
+        self._forget_unused()
 
     def sort_keys(self, count: int) -> bool:
         """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""
-        if self._unsorted is None:
-            self._unsorted, self._sorted = self.keys(), {}
-        some = self._unsorted[-count:]
-        del self._unsorted[-count:]
+        if self._kept.unsorted is None:
+            self._kept.unsorted, self._kept.sorted = self.keys(), {}
+        some = self._kept.unsorted[-count:]
+        del self._kept.unsorted[-count:]
         for key, bin_ in zip(some, bins_of_keys(some).tolist(), strict=True):
-            self._sorted.setdefault(bin_, []).append(key)
-        return bool(self._unsorted)
+            self._kept.sorted.setdefault(bin_, []).append(key)
+        return bool(self._kept.unsorted)
 
     def keys_of(self, bin_: int) -> list[Any]:
         """The keys of a bin, all keys being sorted; it is not asked for the same bin again, since they are taken."""
-        return self._present(self._sorted.pop(bin_, []))
+        return self._present(self._kept.sorted.pop(bin_, []))
 
     def _note(self, key: Any) -> None:
         """Note a new key for ``sort_keys``; keys that have gone are forgotten, when many have been noted."""
-        assert self._unsorted is not None, "keys have been sorted"
-        self._unsorted.append(key)
-        if len(self._unsorted) > len(self) + _NOTED:
-            self._unsorted = self._present(self._unsorted)
-            self._sorted = {bin_: left for bin_, keys in self._sorted.items() if (left := self._present(keys))}
+        assert self._kept.unsorted is not None, "keys have been sorted"
+        self._kept.unsorted.append(key)
+        if len(self._kept.unsorted) > len(self) + _NOTED:
+            self._kept.unsorted = self._present(self._kept.unsorted)
+            present = ((bin_, self._present(keys)) for bin_, keys in self._kept.sorted.items())
+            self._kept.sorted = {bin_: left for bin_, left in present if left}
 
     def _present(self, keys: Iterable[Any]) -> list[Any]:
         """Those of these keys that have a state, each once: one may have gone, and come again."""
@@ -469,35 +552,44 @@ class KeyedState:
         """Remove the states of these keys, which must be there; returns them as the configuration has them."""
         taken = {key: self.touch(key) for key in keys}
         for key in taken:
-            del self._live[key]
+            del self._form.states[key]
         return taken
 
     def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
         """Add the states of keys that it has none of."""
         same = {canonical_key(key): state for key, state in states.items()}
-        if self._unsorted is not None:
-            self._unsorted += same
-        if missed:
-            self._layers.append(_Layer(same, missed))
-        else:
-            self._live.update(same)
+        if self._kept.unsorted is not None:
+            self._kept.unsorted += same
+        if not missed:
+            self._form.states.update(same)
+            return
+        form = self._form
+        for transform in reversed(missed):
+            form = _Form({}, {form: transform})
+            self._kept.forms.insert(0, form)
+        form.states = same
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived."""
-        copies = [StateCopy(copied(state), ()) for state in islice(self._live.values(), count)]
-        for layer in self._layers:
-            waiting = islice(layer.states.values(), count - len(copies))
-            copies.extend([StateCopy(copied(state), layer.missed) for state in waiting])
+        copies: list[StateCopy] = []
+        for form in (self._form, *(one for one in self._kept.forms if one is not self._form)):
+            some = islice(form.states.values(), count - len(copies))
+            copies.extend([self._copy(form, state) for state in some])
         return tuple(copies)
+
+    def _copy(self, form: _Form, state: Any) -> StateCopy:
+        way = form.way_to(self._form) or ()
+        return StateCopy(copied(state), tuple([transform for _, transform in way if transform is not None]))
 
     def bins(self) -> dict[int, dict[Any, Any]]:
         """The settled state by bin: the bins of ``partition``, so that a key's tuples and its state go together."""
         self.settle()
-        keys = list(self._live)
+        live = self._form.states
+        keys = list(live)
         grouped: dict[int, dict[Any, Any]] = {}
         for key, bin_ in zip(keys, bins_of_keys(keys).tolist(), strict=True):
-            grouped.setdefault(bin_, {})[key] = self._live[key]
+            grouped.setdefault(bin_, {})[key] = live[key]
         return grouped
 
     def __len__(self) -> int:
-        return len(self._live) + self.waiting
+        return sum(map(len, self._all()))

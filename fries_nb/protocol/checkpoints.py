@@ -110,7 +110,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
         rerouted: those of them that have added it, or replaced its out-edges only.
-        bins: bin number to the pickled dict from key to state, in the form of the last applied change.
+        bins: bin number to the pickled dict from key to state, in the form of the last applied change but ``canaries``.
         counts: bin number to the number of its keys.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
@@ -124,6 +124,8 @@ class Snapshot(msgspec.Struct, frozen=True):
         came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
         feedback: for a loop's head, the frames on its feedback channels, in order of each.
         needs: the user's definitions that ``bins`` need to be unpickled: module and qualified name of each.
+        canaries: the applied changes that were canaries, or withdrawn, and open, so that the states are not in their
+            form, whatever has become of them since.
     """
 
     operator: str
@@ -144,6 +146,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     needs: tuple[tuple[str, str], ...] = ()
     rerouted: tuple[str, ...] = ()
     counts: dict[int, int] = {}
+    canaries: tuple[str, ...] = ()
 
 
 class Configuration(msgspec.Struct, frozen=True):

@@ -48,7 +48,7 @@ from fries_nb.simulation.drawn_flows import (
     repartitioned,
 )
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.stamp_functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
+from fries_nb.simulation.stamp_functions import Convert, Counter, Poison, Revert, Spoil, Unloadable, Unopenable
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))
 ALL_SCHEDULES = (
@@ -186,10 +186,12 @@ def draw_by_row(seed: int) -> Scenario:
     if not chance.randint(0, 1):
         drawn = replace(drawn, cluster=drawn.cluster | {"faults": Faults(), "checkpoints": False})
     wishes = [wish for wish in drawn.wishes for _ in range(chance.randint(1, 2))]
-    by_row = tuple(
-        replace(wish, scheduler="cut", transforms=False, bad={}) if chance.random() < 0.8 else wish for wish in wishes
+    transforming = random.Random(f"state by row {seed}")
+    by_row = (wish if chance.random() >= 0.8 else replace(wish, scheduler="cut", bad={}) for wish in wishes)
+    drawn_again = tuple(
+        replace(wish, transforms=transforming.random() < 0.5) if wish.scheduler == "cut" else wish for wish in by_row
     )
-    return replace(drawn, wishes=by_row)
+    return replace(drawn, wishes=drawn_again)
 
 
 def draw_canaries(seed: int) -> Scenario:
@@ -198,8 +200,27 @@ def draw_canaries(seed: int) -> Scenario:
     drawn = draw_by_row(seed)
     if drawn.stops:  # a failure rolls a canary back, whatever has caused it
         return drawn
+    return replace(drawn, wishes=_canaries(chance, drawn.wishes))
+
+
+def draw_forms(seed: int) -> Scenario:
+    """A scenario of canaries of few keys, whose states they transform, with faults."""
+    chance = random.Random(f"forms {seed}")
+    drawn = draw_focused(seed, chance.random() < 0.3)
+    if drawn.stops:
+        return drawn
+    wishes = []
+    for at in sorted(chance.uniform(0.05, 0.6) for _ in range(chance.choice((1, 2, 2)))):
+        others = chance.sample(list(drawn.flow.changeable), chance.randint(0, 2))
+        targets = tuple(dict.fromkeys((chance.choice(sorted(drawn.flow.keyed)), *others)))
+        wishes.append(Wish(at, targets, "cut", True, transforms=chance.random() < 0.8))
+    return replace(drawn, wishes=_canaries(chance, wishes))
+
+
+def _canaries(chance: random.Random, drawn: Iterable[Wish]) -> tuple[Wish, ...]:
+    """Changes, of which most that are decided row by row are canaries with further steps."""
     wishes: list[Wish] = []
-    for wish in drawn.wishes:
+    for wish in drawn:
         is_canary = wish.scheduler == "cut" and chance.random() < 0.7
         first = chance.choice((0.1, 0.4))
         wishes.append(replace(wish, share=first, how="", broken="") if is_canary else wish)
@@ -207,7 +228,7 @@ def draw_canaries(seed: int) -> Scenario:
         for share in chance.choice(((0.7, 1.0), (1.0,), (0.0,), (0.7, 0.0), ())) if is_canary else ():
             at = min(1.0, at + chance.uniform(0.02, 0.3))
             wishes.append(Wish(at, wish.targets, "cut", True, transforms=False, share=share, is_step=True))
-    return replace(drawn, wishes=tuple(sorted(wishes, key=lambda wish: wish.at)))
+    return tuple(sorted(wishes, key=lambda wish: wish.at))
 
 
 def draw_focused(seed: int, chained: bool = False) -> Scenario:
@@ -447,11 +468,13 @@ class _Play:
                 function.poison = scenario.letters[name]
             elif name in scenario.stops and name not in self._mended:
                 function.poison = scenario.stops[name]
+            in_turns = any(other.scheduler == "cut" for other in scenario.wishes)
+            if isinstance(function, Counter):
+                function.in_turns = in_turns
             if isinstance(function, Counter) and wish.transforms:
-                # A rollback may return to any earlier form, and versions that run in turns begin states in either.
-                keeps_form = wish.guard is None and all(other.scheduler != "cut" for other in scenario.wishes)
-                function.form = version if keeps_form else None
-                change[name] = Update(function, state=Convert(version), back=Convert(0) if wish.returns else None)
+                function.form = version if wish.guard is None else None  # a rollback may return to any earlier form
+                back = Revert(version) if in_turns else Convert(0)
+                change[name] = Update(function, state=Convert(version), back=back if wish.returns else None)
             else:
                 change[name] = Update(function)
         # Recorded beforehand, since the request may be answered at once, or kill the driver.

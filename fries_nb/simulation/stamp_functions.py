@@ -281,16 +281,19 @@ class Slices(_Versioned):
 class Counter(_Versioned):
     """keyed map: counts the tuples of its key, logs the version of each, and keeps a checksum of them.
 
-    ``form`` is the version to which the state must have been transformed, ``None`` for any.
+    ``form`` is the version to which the state must have been transformed, ``None`` for any. ``in_turns``: others may
+    run beside it, with which it may share a form that it does not know, so that it begins states of form ``None`` then.
     """
 
     form: int | None = field(default=None, kw_only=True)
+    in_turns: bool = field(default=False, kw_only=True)
 
     def initial_state(self) -> dict[str, Any]:
-        return {"form": self.version, "checksum": 0, "log": []}
+        is_shared = self.in_turns and self.form is None and self.version
+        return {"form": None if is_shared else self.version, "before": [], "checksum": 0, "log": []}
 
     def process(self, row: Row, state: dict[str, Any]) -> Row:
-        if self.form is not None and state["form"] != self.form:
+        if self.form is not None and state["form"] not in (self.form, None):
             raise ValueError(f"{self.name} version {self.version} found a state of form {state['form']}")
         state["log"].append((row["id"], self.version))
         self.taste(row)
@@ -345,6 +348,11 @@ def converted(checksum: int, version: int) -> int:
     return (checksum * 5 + 100 * version) % MODULUS
 
 
+def reverted(checksum: int, version: int) -> int:
+    """The checksum before the state was transformed to this version."""
+    return (checksum - 100 * version) * pow(5, -1, MODULUS) % MODULUS
+
+
 @dataclass
 class Convert:
     """A state transformation: converts the state of :class:`Counter` to a version."""
@@ -352,5 +360,18 @@ class Convert:
     version: int
 
     def __call__(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        checksum = converted(state["checksum"], self.version)
-        return {"form": self.version, "checksum": checksum, "log": list(state["log"])}
+        checksum, before = converted(state["checksum"], self.version), [*state["before"], state["form"]]
+        return {"form": self.version, "before": before, "checksum": checksum, "log": list(state["log"])}
+
+
+@dataclass
+class Revert:
+    """The inverse of ``Convert``; raises for a state that has not been converted to this version last."""
+
+    version: int
+
+    def __call__(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        if state["form"] not in (self.version, None):
+            raise ValueError(f"a state of form {state['form']} was to go back from version {self.version}")
+        checksum, before = reverted(state["checksum"], self.version), list(state["before"])
+        return {"form": before.pop() if before else None, "before": before, "checksum": checksum, "log": state["log"]}

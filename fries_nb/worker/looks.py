@@ -4,7 +4,8 @@ States are copied between two tuples, in pieces of a millisecond at most.
 
 Nothing is copied unless it is asked for. A key's state is pickled whole, between two tuples, so it is as some row has
 left it; two keys of one answer may be a few rows apart. What the user's transformation has still to convert is
-converted, as it would be when the key's next row comes.
+converted, as it would be when the key's next row comes; while versions with several forms of state run side by side,
+all are shown in the form in which a checkpoint has them.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.operators.state import loads
@@ -99,7 +100,7 @@ class StateLook:
         left, state = self._left, self.instance.state
         while left:
             key = left.pop()
-            if (found := state.get(key)) is not None:
+            if (found := state.peek(key)) is not None:
                 self._pickles.add((key, found))
                 self._copied += 1
                 if refused := self._too_large():

@@ -2,7 +2,8 @@
 
 At a checkpoint's marker a worker is between two tuples, and all output of earlier tuples has left it. So a snapshot
 consists of the state of its operators, their positions, and the round-robin positions of its out-edges. Functions are
-not included; they are in the graph and in the decided changes.
+not included; they are in the graph and in the decided changes. While versions with several forms of state run side by
+side, states are converted to one of them, whichever rows have met last: that behind the last change that is no canary.
 
 A restored operator runs the function of the last decided change that targets it. States are in the form of the last
 change that the snapshot had ``applied``; the transformations of later ones are added, in order, and take effect key by
@@ -58,7 +59,8 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
-from fries_nb.operators.instance import FAILURES, Instance, user_traceback
+from fries_nb.operators.instance import FAILURES, Instance, Ready, user_traceback
+from fries_nb.operators.row_versions import is_declared
 from fries_nb.operators.state import (
     Definitions,
     Name,
@@ -97,6 +99,7 @@ def saved(instance: Instance) -> Snapshot:
     taken = Snapshot(
         name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
         needs=needs, rerouted=instance.rerouted, counts={bin: len(keys) for bin, keys in states.items()},
+        canaries=instance.canaries,
     )  # fmt: skip
     return replace(taken, **times)
 
@@ -246,7 +249,7 @@ def restore(
     refuse_another(before, instance)
     first = instance.function
     others = [change for change in decided if change.change not in deferred]
-    changes = _DecidedChanges(instance, before.applied, frozenset() if reach is None else open_by_row(others, reach))
+    changes = _DecidedChanges(instance, before, frozenset() if reach is None else open_by_row(others, reach))
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
@@ -278,10 +281,10 @@ class _DecidedChanges:
     A guard's rollback restores the function that ran before its change, and contains none itself.
     """
 
-    def __init__(self, instance: Instance, applied: Collection[str], opened: Collection[str]) -> None:
+    def __init__(self, instance: Instance, before: Snapshot, opened: Collection[str]) -> None:
         self._opened = opened
         self._instance = instance
-        self._applied = applied
+        self._applied, self._canaries = before.applied, before.canaries
         self._updates: dict[str, tuple[Update, Recipe]] = {}
         self._ran: dict[str, tuple[Any, Callable[[], Any] | None]] = {}
         self._superseded: set[str] = set()
@@ -304,12 +307,16 @@ class _DecidedChanges:
         ran: dict[str, Definitions] = {}
         now = definitions_of(self._instance.recreate)
         for change in decided:
-            if change.change in self._applied:
+            if change.change in self._applied and not self._lacks(change):
                 if self._instance.worker.operator in change.payloads:
                     ran[change.change], now = now, self._loaded(change)[1].definitions
                 else:
                     now = ran.get(change.undoes, now)
         return now
+
+    def _lacks(self, change: CommittedChange) -> bool:
+        """Whether the snapshot has the states in the form before a change, although it was applied."""
+        return change.change in self._canaries or bool(change.steps and not is_declared(change.steps))
 
     def apply_all(self, changes: Iterable[CommittedChange], opened: Collection[str]) -> None:
         """Apply deferred changes, before which only these remain that are decided row by row."""
@@ -327,17 +334,19 @@ class _DecidedChanges:
             update, recipe = self._loaded(change)
             self._ran[change.change] = (instance.function, instance.recreate)
             is_open = change.change in self._opened
-            if change.is_withdrawn and not is_open:
-                pass
-            elif is_open:
-                instance.run_beside(change.change, change.steps, update.function, recipe)
-            else:
+            if is_open:
+                back = renewed(definitions_of(instance.recreate), update.back)
+                ready = Ready(update.function, update.state, recipe, back=back)
+                instance.run_beside(change.change, change.steps, ready, not is_new and not self._lacks(change))
+            elif not change.is_withdrawn:
                 instance.run_function(update.function, change.change)
                 instance.recreate = recipe
             if is_new and is_open:
                 instance.note_rows(change.change, change.steps)
             elif is_new:
-                instance.apply_change(change.change, update.state, change.before)
+                instance.apply_change(change.change, None if change.is_withdrawn else update.state, change.before)
+            elif self._lacks(change) and not (is_open or change.is_withdrawn):
+                instance.state.transform(update.state)
         elif change.undoes in self._ran:
             function, instance.recreate = self._ran[change.undoes]
             update, _ = self._updates[change.undoes]
@@ -448,7 +457,9 @@ class Redistribution:
         if giver is None or self.checkpoint is None:
             return self._snapshot(worker, snapshots)
         own, theirs = self._snapshot(worker, snapshots), self._snapshot(giver, snapshots)
-        return own if own is None or theirs is None else replace(own, bins=theirs.bins, counts=theirs.counts)
+        return own if own is None or theirs is None else replace(
+            own, bins=theirs.bins, counts=theirs.counts, canaries=theirs.canaries
+        )
 
     def _snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
         if self.checkpoint is None or self.had_ended(worker):

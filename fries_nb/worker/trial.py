@@ -34,6 +34,7 @@ from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import SAMPLE_KEYS, SAMPLES, Recent, has_open, one_row, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.kinds import compile_chain, joined_columns, joined_types
+from fries_nb.operators.row_versions import declared
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
 from fries_nb.operators.steps import Output, Sides, Step, Types, assemble, check_names
@@ -93,7 +94,8 @@ class TrialLayout:
                     self._states[name] = (*self._states.get(name, ()), *instance.copies(SAMPLE_KEYS))
         self.hide = next((worker.instances[0].hide for worker, _ in self._places.values()), frozenset[str]())
         replaced = {name for name in self._places if self.ready(name) is not None}
-        self._present = {name: (one.function, one.recreate) for name in self._places for one in [self._instance(name)]}
+        present = {name: declared(self._instance(name)) for name in self._places}
+        self._present = {name: (one.function, one.recreate) for name, one in present.items()}
         self.targets = frozenset(replaced.union(name for name in added or () if self._computes(name)))
 
     @property

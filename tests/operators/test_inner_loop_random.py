@@ -112,7 +112,8 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
         of_kind = Kind.SPLIT if is_split else Kind.FILTER if kind == "filter" else Kind.MAP
         chain.append(instance(f"O{at}", of_kind, called(function, kind, is_split), key=key, **branches))
         if other is not None:
-            chain[-1].prepared["u1"] = Ready(called(Drawn(other, unusual, flag), kind, is_split), None)
+            new = called(Drawn(other, unusual, flag), kind, is_split)
+            chain[-1].prepared["u1"] = Ready(new, lambda old: [None, *old], back=lambda state: state[1:])
             chain[-1].decide_rows("u1", (RolloutStep({}, 0.4),))
     running = executor_of(chain, flag, chain[-1].operator.branches, "")
     seen: list[Any] = []
@@ -130,7 +131,7 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
         seen += [(one.arms.old.taken, one.arms.new.taken) for one in chain if one.arms]
     except OperatorError as error:
         seen += [str(error), error.details, running.remaining]
-    seen += [list(one.state.live.items()) for one in chain]
+    seen += [[*form.live.items()] for one in chain for form in (one.state, one.newest)]
     return [*map(repr, seen), [one.processed for one in chain], [repr(function.kept) for function in functions]]
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from operator_setting import Count, batch, execution, guarded, instance, letters, outcome
 
+from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import OperatorError
+from fries_nb.operators.instance import Instance, Ready
+from fries_nb.operators.row_versions import side_by_side
 from fries_nb.operators.state import KeyedState
+from fries_nb.protocol.rollout import RolloutStep
 
 STEPS = st.lists(
     st.one_of(
@@ -189,3 +195,62 @@ def test_a_state_that_cannot_be_pickled_is_an_error_of_the_sample() -> None:
     state.touch("k")
     with pytest.raises(TypeError, match="pickle"):
         state.sample(1)
+
+
+def _in_turns(chain: Instance, *changes: tuple[str, float]) -> None:
+    """Changes decided row by row from row 2, 4, ... on; each tags states with its name, and takes the tag off again."""
+    for number, (change, share) in enumerate(changes, 1):
+        tag = partial(_tagged, change)
+        chain.prepared[change] = Ready(Count(), tag, back=partial(_untagged, change))
+        chain.decide_rows(change, (RolloutStep({0: 2 * number - 1}, share),))
+
+
+def _tagged(tag: str, state: dict[str, Any]) -> dict[str, Any]:
+    return state | {"tags": [*state.get("tags", []), tag]}
+
+
+def _untagged(tag: str, state: dict[str, Any]) -> dict[str, Any]:
+    *tags, last = state["tags"]
+    assert last == tag
+    return {name: value for name, value in state.items() if name != "tags"} | ({"tags": tags} if tags else {})
+
+
+def test_a_key_is_in_the_form_of_the_version_that_has_touched_it_last() -> None:
+    """There and back along several changes, a withdrawn one beside the way; one form is declared all the time."""
+    counting = instance("A", Kind.MAP, Count(), key=("k",))
+    _in_turns(counting, ("u1", 1.0), ("u2", 0.5))
+    counting.decide_rows("u2", (RolloutStep({0: 3}, 0.5), RolloutStep({0: 5}, 0.0)))
+    _in_turns(counting, ("u3", 1.0))
+    tags = {0: [], 1: ["u1"], 2: ["u1", "u2"], 3: ["u1", "u3"]}
+    side_by_side(counting)[0].state.touch("k")
+    for version in (3, 0, 2, 3, 1, 2, 0, 3, 2):
+        assert side_by_side(counting)[version].state.touch("k").get("tags", []) == tags[version]
+        assert counting.state.peek("k")["tags"] == counting.state.sample(1)[0].revive()["tags"] == tags[3]
+        assert len(counting.state) == 1
+    assert counting.canaries == ("u2",)
+    for change in ("u2", "u1", "u3"):
+        counting.settle(change)
+        assert counting.state.peek("k")["tags"] == tags[3]
+    assert counting.newest is counting.state
+    assert counting.state.bins().popitem()[1] == {"k": {"seen": 0, "tags": tags[3]}}
+
+
+def test_a_row_whose_transformation_fails_leaves_the_state_as_it_was() -> None:
+    """Also if that has changed half of it in place; the row is a dead letter, and the next one tries again."""
+    counting, kept = guarded(Kind.MAP, Count(), key=("k",))
+    fails = [True]
+
+    def tag(state: dict[str, Any]) -> dict[str, Any]:
+        state["seen"] += 100
+        if fails:
+            raise ValueError("not yet")
+        return state
+
+    counting.prepared["u1"] = Ready(Count(), tag, back=lambda state: state | {"seen": state["seen"] - 100})
+    counting.decide_rows("u1", (RolloutStep({0: 1}),))
+    running = execution(counting)
+    assert [row["seen"] for row in outcome(running, batch(k=[7, 7, 7]))] == [1, 2]
+    assert len(letters(kept)) == 1
+    assert side_by_side(counting)[0].state.find(7) == {"seen": 2}
+    fails.clear()
+    assert [row["seen"] for row in outcome(running, batch(k=[7, 7, 7, 7]))] == [3, 4, 105, 106]

@@ -6,29 +6,31 @@ changes if all of a run are of this kind. Each rule of the protocol is broken on
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from interleaving_checks import LAWS, lacking, try_seed
-from soak import caught, first_tried
+from soak import SHOWN_BY, caught, first_tried
 
 from fries_nb.controller import cuts
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.cuts import Cuts
 from fries_nb.dataflow.columns import TRANSACTION
-from fries_nb.operators import row_versions
+from fries_nb.operators import instance, row_versions
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import KeyedState
 from fries_nb.protocol import rollout
 from fries_nb.protocol.checkpoints import in_effect
-from fries_nb.protocol.partitioning import COHORTS, cohorts, identities
+from fries_nb.protocol.partitioning import COHORTS, bins_of_keys, cohorts, identities
 from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.trace import ROW_BITS
-from fries_nb.simulation.scenarios import draw_by_row, draw_canaries
+from fries_nb.simulation.scenarios import draw_by_row, draw_canaries, draw_forms
 from fries_nb.simulation.stamp_functions import stamps
 from fries_nb.worker import snapshot
 from fries_nb.worker.freezing import Freezing
+from fries_nb.worker.snapshot import _DecidedChanges
 
 BOUND = 400
 """Seeds within which each broken build must be caught."""
@@ -104,6 +106,61 @@ def test_every_row_of_a_canary_follows_its_cohort():
     """At all operators, in all incarnations, whatever share comes next."""
     wanted = ("canaries", "promoted", "rolled back", "raised", "another change behind it", "with a restart")
     assert lacking(40, wanted, _met_of_canaries, most=120) == {}
+
+
+def _never_back(states, transform, back, beside=KeyedState.beside):
+    return beside(states, transform, None if back is None else _as_it_is)
+
+
+def _as_it_is(state):
+    return state
+
+
+def _unsettled_bins(states):
+    kept, bins = {key: state for of_form in states._all() for key, state in of_form.items()}, defaultdict(dict)
+    for key, bin_ in zip(kept, bins_of_keys([*kept]).tolist(), strict=True):
+        bins[bin_][key] = kept[key]
+    return bins
+
+
+def _closed_as_it_is(states, versions, close=KeyedState.close):
+    for other in states._all()[:-1]:
+        states._form.states.update(other)
+        other.clear()
+    close(states, versions)
+
+
+def _only_here(instance, version, made=row_versions._with):
+    other = made(instance, version)
+    other.state = instance.state
+    return other
+
+
+BROKEN_FORMS = {
+    "versions share the newest form": (row_versions, "_with", _only_here),
+    "no state goes back": (KeyedState, "beside", _never_back),
+    "a snapshot has each key in the form that it was left in": (KeyedState, "bins", _unsettled_bins),
+    "the form is forgotten when the earlier function is dropped": (KeyedState, "close", _closed_as_it_is),
+    "a restart transforms again": (_DecidedChanges, "_lacks", lambda changes, change: True),
+    "a restart takes all forms for the newest": (_DecidedChanges, "_lacks", lambda changes, change: False),
+    "the form of a canary is kept": (instance, "is_declared", lambda steps: True),
+    "a snapshot forgets what is a canary": (Instance, "canaries", ()),
+}
+FIRST_FORMS = {"a snapshot has each key in the form that it was left in": 25, "a restart transforms again": 8,
+               "a restart takes all forms for the newest": 17, "the form of a canary is kept": 2,
+               "a snapshot forgets what is a canary": 410}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", BROKEN_FORMS)
+def test_a_broken_form_of_state_is_caught(monkeypatch, rule):
+    """A function meets a state of another form, or a checksum tells that it was transformed too often or not at all."""
+    monkeypatch.setattr(*BROKEN_FORMS[rule])
+    assert caught(first_tried(FIRST_FORMS.get(rule, 1), BOUND), tried_forms, SHOWN_BY) is not None
+
+
+def tried_forms(seed):
+    """Likewise, with canaries that transform the states of a few keys."""
+    return try_seed(seed, draw_forms, laws=[*LAWS, follows_the_journal])
 
 
 def _own_cohorts(batch):

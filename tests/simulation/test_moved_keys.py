@@ -77,11 +77,11 @@ def test_no_pair_is_lost_and_no_duplicate_passes_while_bins_move():
 
 
 def _put_past_the_notes(state, key, value):
-    state._live[key] = value
+    state._form.states[key] = value
 
 
 def _forgets_what_is_sorted(state, key):
-    state._unsorted = [] if state._unsorted is not None else None
+    state._kept.unsorted = [] if state._kept.unsorted is not None else None
 
 
 BROKEN = {

@@ -14,12 +14,13 @@ from soak import SOAK
 from fries_nb.audit import judge
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.errors import FriesError
+from fries_nb.operators.row_versions import declared
 from fries_nb.protocol.checkpoints import in_effect
 from fries_nb.protocol.trace import ROW_BITS, Ran, RanMany, Updated, flow_of
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.readers import transaction_of_row
 from fries_nb.simulation.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
-from fries_nb.simulation.stamp_functions import converted, counted, stamps, without_versions
+from fries_nb.simulation.stamp_functions import converted, counted, reverted, stamps, without_versions
 
 
 def transactions_of(record):
@@ -89,24 +90,33 @@ def replay(played, instance, state):
     name, ranks = instance.worker.operator, ranks_of(played)
     wishes = [played.changes[decided.change] for decided in in_effect(played.cluster.journal)]
     switches = [wish for wish in wishes if name in wish.targets and wish.transforms and wish.broken != name]
+    withdrawn = {played.changes[one.change].version for one in in_effect(played.cluster.journal) if one.is_withdrawn}
+
+    def form_of(version):
+        """The transformations that a state of this version has gone through."""
+        past = (wish.version for wish in switches if ranks[wish.version] <= ranks[version])
+        return [one for one in past if one == version or one not in withdrawn]
+
     checksum, version, seen = 0, None, set()
     for count, (_, now) in enumerate(state["log"], start=1):
-        checksum = _convert(checksum, ranks, version, now, switches)
+        checksum = checksum if version is None else _convert(checksum, form_of(version), form_of(now))
         in_turns = any(decided.steps for decided in played.cluster.journal)
         in_order = version is None or in_turns or ranks[version] <= ranks[now]
         assert in_order, f"{name} went back from version {version} to {now}"
         version, checksum = now, counted(checksum, now)
         seen.add((version, count, checksum))
-    checksum = _convert(checksum, ranks, version, instance.function.version, switches)
+    if version is not None:
+        checksum = _convert(checksum, form_of(version), form_of(declared(instance).function.version))
     assert checksum == state["checksum"], f"{name}: a state was not transformed as it should have been"
     return seen
 
 
-def _convert(checksum, ranks, before, after, switches):
-    """The checksum after all transformations between two versions, before which the key was there already."""
-    for wish in switches:
-        if before is not None and ranks[before] < ranks[wish.version] <= ranks[after]:
-            checksum = converted(checksum, wish.version)
+def _convert(checksum, before, after):
+    """The checksum after all transformations back from one form, and then to another one."""
+    for version in reversed([one for one in before if one not in after]):
+        checksum = reverted(checksum, version)
+    for version in [one for one in after if one not in before]:
+        checksum = converted(checksum, version)
     return checksum
 
 

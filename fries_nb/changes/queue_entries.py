@@ -38,7 +38,7 @@ from fries_nb.controller.transactions import guard_of, names
 from fries_nb.dataflow.arguments import Limit, shown_limit
 from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.dataflow.regions import Region
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Edits, Update
 from fries_nb.errors import PlanError
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
@@ -527,6 +527,8 @@ def against_cut(identifies: bool, updates: Mapping[str, Update], limit: Limit | 
     if one_way := sorted(name for name, update in updates.items() if update.state is not None and update.back is None):
         words = "cannot be transformed without a way back (Update(..., state=..., back=...))"
         return f"by the cut the state of {names(one_way)} {words}, since old and new rows use it in turns"
+    if edited := sorted(name for name, update in updates.items() if isinstance(update.state, Edits)):
+        return f"by the cut the states of single keys of {names(edited)} would be set anew whenever a new row comes"
     return ""
 
 

@@ -139,7 +139,7 @@ def test_one_canary_is_open_at_a_time(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("update", "guard", "words"),
     [
-        (fn.Update(stamped(1), state=len), None, "the state of A cannot be transformed"),
+        (fn.Update(stamped(1), state=len), None, "the state of A cannot be transformed without"),
         (fn.Update(stamped(1)), 5.0, "has no guard of its own"),
     ],
 )

@@ -243,3 +243,55 @@ def test_a_host_dies_at_each_step(
     found = end_well(run)
     assert found == {value: deaths.expected(value, versions) for value in found}
     assert {*found.values()} == {0, *versions.values()}
+
+
+class Tally:
+    """Counts the rows of a key, in a list; later versions in a dict."""
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+
+    def initial_state(self) -> Any:
+        """Nothing counted."""
+        return {"count": 0} if self.version else [0]
+
+    def process(self, row: dict[str, Any], state: Any) -> dict[str, Any]:
+        """The row, numbered; fails on a state of the other form."""
+        place = "count" if self.version else 0
+        state[place] += 1
+        return {**row, "nth": state[place], "version": self.version}
+
+
+def test_a_canary_of_another_form_of_state(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each key counts each of its rows once, in whichever form; a host dies in the canary, and behind the promotion."""
+    flow = fn.Dataflow("tallied")
+    rows = flow.source("numbers", fn.rate(4_000, row=lambda n: {"value": n, "key": n % 50}), workers=2)
+    rows.map("A", Tally(), key="key").sink("out", fn.memory())
+    options = {"checkpoint": tmp_path / "c", "commit_interval_s": 3_600, "audit": True}
+    run = kept(flow.run(spark, hosts=2, workers=2, **options))
+    deaths = Deaths(run, tmp_path / "c" / "decisions", monkeypatch)
+    wait_for_more(run, TAKEN)
+    new = fn.Update(Tally(1), state=lambda old: {"count": old[0]}, back=lambda state: [state["count"]])
+    canary = run.reconfigure({"A": new}, canary=0.3)
+    assert canary.result(PATIENCE_S).outcome == "done"
+    for ask, form in ((None, "value_0"), (canary.promote, "count")):
+        assert ask is None or ask().result(PATIENCE_S).outcome == "done"
+        deaths.beyond(TAKEN)
+        assert form in run.state("A").columns
+        deaths.kill()
+        deaths.recovered()
+        deaths.beyond(TAKEN)
+        run.checkpoint(PATIENCE_S)
+        deaths.kill()
+        deaths.recovered()
+    deaths.beyond(TAKEN)
+    assert run.rollback().result(PATIENCE_S).outcome == "done"
+    wait_for_more(run, TAKEN, "A")
+    run.stop(drain=True)
+    found = [(row["key"], row["nth"], row["value"], row["version"]) for row in run.output().collect()]
+    counts = Counter(key for key, *_ in found)
+    assert sorted(one[:2] for one in found) == [(key, nth) for key in sorted(counts) for nth in range(1, counts[key] + 1)]
+    assert {version for *_, version in found} == {0, 1}
+    assert run.audit().serializable

@@ -204,7 +204,10 @@ def draw_canaries(seed: int) -> Scenario:
 
 
 def draw_forms(seed: int) -> Scenario:
-    """A scenario of canaries of few keys, whose states they transform, with faults."""
+    """A scenario of canaries of few keys, whose states they transform, with faults of all but the driver.
+
+    A run that is resumed knows no handle of an open canary, so that the player could not end it.
+    """
     chance = random.Random(f"forms {seed}")
     drawn = draw_focused(seed, chance.random() < 0.3)
     if drawn.stops:
@@ -214,7 +217,8 @@ def draw_forms(seed: int) -> Scenario:
         others = chance.sample(list(drawn.flow.changeable), chance.randint(0, 2))
         targets = tuple(dict.fromkeys((chance.choice(sorted(drawn.flow.keyed)), *others)))
         wishes.append(Wish(at, targets, "cut", True, transforms=chance.random() < 0.8))
-    return replace(drawn, wishes=_canaries(chance, wishes))
+    faults = replace(drawn.cluster["faults"], driver_kills=0)
+    return replace(drawn, wishes=_canaries(chance, wishes), cluster=drawn.cluster | {"faults": faults})
 
 
 def _canaries(chance: random.Random, drawn: Iterable[Wish]) -> tuple[Wish, ...]:

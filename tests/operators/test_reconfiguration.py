@@ -123,21 +123,19 @@ def kept(*states: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("transform", "message"),
+    ("transform", "back", "message"),
     [
-        (lambda old: old["x"], "failed in the state transformation: TypeError"),
-        (
-            lambda old: old.append(1),
-            "failed in the state transformation: .*returned None; it must return",
-        ),
-        (lambda old: {"not": "a list"}, "failed in a rehearsal on a recent tuple: .*AttributeError"),
+        (lambda old: old["x"], None, "failed in the state transformation: TypeError"),
+        (lambda old: old.append(1), None, "failed in the state transformation: .*returned None; it must return"),
+        (lambda old: {"not": "a list"}, None, "failed in a rehearsal on a recent tuple: .*AttributeError"),
+        (lambda old: [*old, 3], lambda new: new[3:][0], "failed in the transformation back: IndexError"),
     ],
 )
-def test_a_transformation_is_tried_on_copies(transform: Any, message: str) -> None:
-    """A transformation is tried on copies."""
+def test_a_transformation_is_tried_on_copies(transform: Any, back: Any, message: str) -> None:
+    """There, and back, whichever change may have to go."""
     present = Counting()
     states = [1, 2]
-    answer = tried(Update(Counting(), state=transform), present, kept(states), key=("n",))
+    answer = tried(Update(Counting(), state=transform, back=back), present, kept(states), key=("n",))
     assert re.search(message, answer.error), answer.error
     assert states == [1, 2]
 

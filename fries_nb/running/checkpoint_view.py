@@ -124,6 +124,7 @@ class CheckpointView:
     def state(self, operator: str, keys: Iterable[Any] | None = None, n: int = 1000) -> Any:
         """The states of an operator, in the form of the last change that it had applied when the checkpoint was taken.
 
+        Of a canary, until it is promoted, they are in the form before it.
         So a change that was decided after the checkpoint is not in what is shown; a run that resumes applies it.
 
         Args:

@@ -222,6 +222,8 @@ def effect_of(
     if ended:
         if isinstance(action, Reconfigure):
             instance.skip_change(action.change)
+            if action.steps and not action.steps[-1].share:
+                instance.forget(action.step_of)  # no later change finds states in its form
         return Done(marker.id, worker, ended=True)
     if isinstance(action, Commit | CloseCuts):
         if instance.operator.traits.is_source:

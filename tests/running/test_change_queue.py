@@ -11,7 +11,7 @@ from queue_setting import Desk, first, function
 
 from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.controller.states import ChangeProgress, ChangeState
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Edits, Update
 from fries_nb.errors import PlanError
 from fries_nb.running.region_runner import RegionRunner
 
@@ -376,19 +376,20 @@ def test_what_is_requested_on_the_condition_that_nothing_has_changed_is_refused_
 
 
 @pytest.mark.parametrize(
-    ("identities", "guard", "state", "why"),
+    ("identities", "guard", "transforms", "why"),
     [
-        (False, None, None, "the rows of this run carry no identities"),
-        (True, 5.0, None, "has no guard of its own"),
-        (True, None, dict, "the state of A cannot be transformed"),
+        (False, None, (), "the rows of this run carry no identities"),
+        (True, 5.0, (), "has no guard of its own"),
+        (True, None, (dict,), "the state of A cannot be transformed without a way back"),
+        (True, None, (Edits({}), Edits({})), "the states of single keys of A would be set anew"),
     ],
 )
-def test_the_cut_is_refused_where_rows_cannot_decide(identities, guard, state, why):
+def test_the_cut_is_refused_where_rows_cannot_decide(identities, guard, transforms, why):
     """By name; a change that is merged with one of these too."""
     desk = Desk()
     desk.identifies = identities
     with pytest.raises(PlanError, match=f"{why}.*expected scheduler='fries'"):
-        desk.queue.request({"A": Update(function("x"), state=state)}, "cut", limit=guard)
+        desk.queue.request({"A": Update(function("x"), *transforms)}, "cut", limit=guard)
     assert desk.queue.plan(["A"], "auto", True, None).scheduler == "fries"
 
 

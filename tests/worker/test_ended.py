@@ -11,7 +11,8 @@ from worker_bench import Bench, Sum, change, data, version
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.protocol.messages import Abort, Done, End, Ended, Fcm, Prepared, WorkerId
+from fries_nb.protocol.messages import Abort, Done, End, Ended, Fcm, Marker, Prepared, Reconfigure, WorkerId
+from fries_nb.protocol.rollout import RolloutStep
 
 
 def unopenable() -> Any:
@@ -81,8 +82,10 @@ def appended(old: list[int], number: int, expected: list[int]) -> list[int]:
     return [*old, number]
 
 
-@pytest.mark.parametrize("marker_has_come", [True, False])
-def test_an_ended_worker_tries_a_change_on_what_those_before_it_would_have_made(marker_has_come: bool) -> None:
+@pytest.mark.parametrize(("marker_has_come", "is_canary"), [(True, False), (False, False), (True, True)])
+def test_an_ended_worker_tries_a_change_on_what_those_before_it_would_have_made(
+    marker_has_come: bool, is_canary: bool
+) -> None:
     """It has missed them. Its own states stay as they are, and what was aborted or taken back is not counted."""
     bench = ended(Operator("M", function=Sum(), key=("n",)), 1)
     for number, before in ((1, [1]), (2, [1, 10]), (3, [1, 10])):
@@ -90,8 +93,10 @@ def test_an_ended_worker_tries_a_change_on_what_those_before_it_would_have_made(
         bench.prepare("M", f"u{number}", Update(Sum(), state=transformation))
         if marker_has_come and number != 3:
             bench.direct("M", Fcm(change(number, "M")))
-        if number == 2:  # taken back
-            bench.direct("M", Abort("u2"))
+        if number == 2:  # taken back, or a canary that is rolled back
+            rolled_back = (RolloutStep({}, 0.1), RolloutStep({}, 0.0))
+            step = Reconfigure("u2.back", frozenset("M"), steps=rolled_back, step_of="u2")
+            bench.direct("M", Fcm(Marker(4, frozenset("M"), step)) if is_canary else Abort("u2"))
     assert [answer.error for answer in bench.answers(Prepared)] == [""] * 3
     assert bench.worker.instances[0].state.live == {1: [1]}
     assert bench.worker.instances[0].applied == ()

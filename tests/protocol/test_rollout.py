@@ -13,6 +13,7 @@ from fries_nb.connectors.source import CohortColumn
 from fries_nb.dataflow.columns import COHORT, TRANSACTION
 from fries_nb.errors import SourceError
 from fries_nb.operators.row_versions import Earlier, runs_of, versions_of
+from fries_nb.operators.state import KeyedState
 from fries_nb.protocol.partitioning import partition
 from fries_nb.protocol.rollout import RolloutStep, are_new
 from fries_nb.protocol.trace import ROW_BITS
@@ -61,7 +62,8 @@ def test_a_share_that_rises_moves_no_cohort_back(of: str) -> None:
 def test_all_operators_decide_alike(of: str) -> None:
     """However rows are divided among workers, batches and slices, and whatever changes an operator has besides."""
     rows, bound = rows_of(COLUMNS[of]), ROWS // 2
-    canary = Earlier("u1", tuple(steps_at([bound, bound + 9_999, bound + 29_999])), len, None, "")
+    steps = tuple(steps_at([bound, bound + 9_999, bound + 29_999]))
+    canary = Earlier("u1", steps, len, None, "", KeyedState(dict))
     new = versions_of([canary], rows) == 1
     parts = np.split(new, [bound + 1, bound + 10_000, bound + 30_000])
     assert [float(part.mean()) for part in parts] == pytest.approx([0, *SHARES], abs=0.09)  # nulls are one

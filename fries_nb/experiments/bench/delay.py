@@ -71,9 +71,9 @@ def delay(scale: float, runs: int) -> BenchReport:
                 made("fries")  # waits until no old row can come; the next one that is measured does not
             return changes[scheduler][-1].delay_ms
 
-        epoch, fries, cut = (Side(name, partial(changed, name)) for name in ("epoch", "fries", "cut"))
+        by = {name: Side(name, partial(changed, name)) for name in changes}
         try:
-            results = [pairs(epoch, fries, runs, unit="ms"), pairs(fries, cut, runs, unit="ms")]
+            results = [pairs(by[a], by[b], runs, unit="ms") for a, b in (("epoch", "fries"), ("fries", "cut"))]
         finally:
             run.cancel()
         polled = _polled(spark)
@@ -87,8 +87,7 @@ def delay(scale: float, runs: int) -> BenchReport:
     )
     facts = {
         "work waiting, s": waiting_s,
-        "old tuples, fries": median(change.old_tuples for change in changes["fries"]),
-        "old tuples, epoch": median(change.old_tuples for change in changes["epoch"]),
+        **{f"old tuples, {by}": median(one.old_tuples for one in changes[by]) for by in ("fries", "epoch")},
         "prepare, fries, ms": median(change.prepare_ms for change in changes["fries"]),
         "commit, cut, ms": median(change.commit_ms for change in changes["cut"]),
         "a polled flag, ms": polled,

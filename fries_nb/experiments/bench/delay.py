@@ -76,7 +76,6 @@ def delay(scale: float, runs: int) -> BenchReport:
             results = [pairs(by[a], by[b], runs, unit="ms") for a, b in (("epoch", "fries"), ("fries", "cut"))]
         finally:
             run.cancel()
-        polled = _polled(spark)
         results.append(_in_a_loop(spark, runs))
     commit = median(change.commit_ms for change in changes["fries"]) - COST_MS
     targets = (
@@ -90,7 +89,7 @@ def delay(scale: float, runs: int) -> BenchReport:
         **{f"old tuples, {by}": median(one.old_tuples for one in changes[by]) for by in ("fries", "epoch")},
         "prepare, fries, ms": median(change.prepare_ms for change in changes["fries"]),
         "commit, cut, ms": median(change.commit_ms for change in changes["cut"]),
-        "a polled flag, ms": polled,
+        "a polled flag, ms": _polled(),
     }
     return BenchReport("delay", scale, tuple(results), targets, facts, CREDIT_BYTES)
 
@@ -150,10 +149,11 @@ def _done(change: Outcome) -> Outcome:
     return change
 
 
-def _polled(spark: object) -> float:
+def _polled() -> float:
     from fries_nb.experiments.rivals.spark_jobs import delays_ms
 
-    return median(delays_ms(spark, POLLED, COST_MS / 1000))  # type: ignore[arg-type]
+    with spark_session() as spark:
+        return median(delays_ms(spark, POLLED, COST_MS / 1000))
 
 
 MEMORY_WAITING_S = 3.0

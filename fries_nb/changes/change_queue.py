@@ -53,6 +53,7 @@ from fries_nb.changes.queue_entries import (
     planned,
     predicted,
     refuse_by_row,
+    resumed_canary,
     shape_requested,
     share_now,
     step_requested,
@@ -124,9 +125,11 @@ class ChangeQueue:
         self._clock = clock
         self._phases = [RegionPhase.AHEAD for _ in regions]
         self._paused: set[str] = set()
-        self._resumed_with = functions_of(before, graph)
+        opened = next((one for one in before if one.steps and 0 < one.steps[-1].share < 1), None)
+        earlier = [one for one in before if one is not opened]
+        self._resumed_with = functions_of(earlier, graph)
         ran = {name: operator.function for name, operator in graph.by_name.items()} | self._resumed_with
-        versions = FunctionVersions(graph, ran, versions_of(before), time.time())
+        versions = FunctionVersions(graph, ran, versions_of(earlier), time.time())
         self._known = RequestRegistry(graph, listener, clock, versions)
         self._ran = ran
         self._graphs: dict[str, Graph] = {}
@@ -135,6 +138,9 @@ class ChangeQueue:
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
         self._trials = 0
         self.heard = HeardExamples()
+        if opened is not None:
+            self._known.resume(resumed_canary(opened, regions), self)
+            self._graphs[opened.change] = graph
 
     # ---- requests
 

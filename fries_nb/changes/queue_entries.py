@@ -9,6 +9,7 @@ change is requested.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import networkx as nx
 
 from fries_nb.changes.canary_gates import CanaryStatus
-from fries_nb.changes.change import Change
+from fries_nb.changes.change import Change, ChangesOfRun
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.function_versions import FunctionVersions, Shelf
 from fries_nb.controller.event_log import Timeline
@@ -43,6 +44,7 @@ from fries_nb.errors import PlanError
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, refused_by_row, schedule
+from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import EXAMPLES, ArmsSeen, WorkerId
 from fries_nb.protocol.trace import Record
 from fries_nb.telemetry.metrics import OperatorMetrics
@@ -286,6 +288,20 @@ class RequestRegistry:
         self._entered_s[change.id] = self._clock()
         self._listener.requested(change)
         return change
+
+    def resume(self, request: Request, run: ChangesOfRun) -> None:
+        """Add a canary that was open when the run was resumed; it is to be promoted or rolled back."""
+        words = "not at all, since the run was resumed; on_error= applies"
+        whole, now_s = together(request.plans), time.time()
+        change = Change(request.id, whole, request.updates, 0.0, requested_s=now_s, guard=words, run=run)
+        self.changes[change.id] = change
+        self._entered_s[change.id] = self._clock()
+        self.requests.append(request)
+        for region, plan in request.plans.items():
+            request.at_start.add(region)
+            request.outcomes[region] = at_start(self._graph, request.id, plan)
+            self._installed(region, request)
+        change.resolve(self._whole(request, self._entered_s[change.id], change.id))
 
     def forget(self, request: Request) -> None:
         """Remove a request that has ended, and the changes that it resolves; handles that users hold stay valid."""
@@ -574,6 +590,15 @@ def checked_step(request: Request, share: float, requests: Iterable[Request]) ->
     if 0 < share <= now:
         words = "a share only rises, so that no row goes back to the old version; or it is 0, which rolls back"
         raise PlanError(f"got {share:g} as the share of change {change}, which has {now:g}: {words}")
+
+
+def resumed_canary(canary: CommittedChange, regions: Sequence[Region]) -> Request:
+    """The request of a canary of an earlier process, with its share now, done in its region."""
+    updates = {name: pickle.loads(payload) for name, payload in canary.payloads.items()}
+    number = next(number for number, region in enumerate(regions) if updates.keys() <= set(region.own))
+    plans = {number: schedule("cut", regions[number].graph, updates)}
+    last = canary.steps[-1].share
+    return Request(canary.change, updates, dict(canary.payloads), plans, (canary.change,), share=last)
 
 
 def has_finished(operators: Iterable[str], region: int, regions: int) -> str:

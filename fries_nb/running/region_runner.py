@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.changes.canary_gates import CanaryStatus
+from fries_nb.changes.canary_gates import CanaryStatus, Gates
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_queue import ChangeQueue
@@ -183,6 +183,8 @@ class RegionRunner(QueueShell):
 
     def start(self, spark: Any) -> None:
         """Launch the first region."""
+        for canary in self.queue.changes:  # of an earlier process; its gates were those of that one
+            self.canaries.begin(canary, Gates((canary.share,)))
         queries = [operator for operator in self.graph.operators if operator.blocking]
         if not queries:
             self._launch(0, spark)

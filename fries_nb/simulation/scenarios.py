@@ -204,10 +204,7 @@ def draw_canaries(seed: int) -> Scenario:
 
 
 def draw_forms(seed: int) -> Scenario:
-    """A scenario of canaries of few keys, whose states they transform, with faults of all but the driver.
-
-    A run that is resumed knows no handle of an open canary, so that the player could not end it.
-    """
+    """A scenario of canaries of few keys, whose states they transform, with faults."""
     chance = random.Random(f"forms {seed}")
     drawn = draw_focused(seed, chance.random() < 0.3)
     if drawn.stops:
@@ -217,8 +214,7 @@ def draw_forms(seed: int) -> Scenario:
         others = chance.sample(list(drawn.flow.changeable), chance.randint(0, 2))
         targets = tuple(dict.fromkeys((chance.choice(sorted(drawn.flow.keyed)), *others)))
         wishes.append(Wish(at, targets, "cut", True, transforms=chance.random() < 0.8))
-    faults = replace(drawn.cluster["faults"], driver_kills=0)
-    return replace(drawn, wishes=_canaries(chance, wishes), cluster=drawn.cluster | {"faults": faults})
+    return replace(drawn, wishes=_canaries(chance, wishes))
 
 
 def _canaries(chance: random.Random, drawn: Iterable[Wish]) -> tuple[Wish, ...]:

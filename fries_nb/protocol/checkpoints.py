@@ -212,6 +212,11 @@ class CommittedChange(msgspec.Struct, frozen=True):
     inherits: dict[str, str] = {}
 
     @property
+    def concerns(self) -> str:
+        """The change as long as which it is kept: itself, or the one of which it is a further step."""
+        return self.step_of or self.change
+
+    @property
     def targets(self) -> frozenset[str]:
         """The operators whose function it has replaced; none for a rollback, which has those of what it undoes."""
         return frozenset((*self.payloads, *self.superseded))
@@ -243,7 +248,7 @@ def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = Non
     ['u1', 'u3', 'u2']
     """
     entries = tuple(
-        one for one in decided if since is None or not since.has_forgotten(one.step_of or one.change, one.number)
+        one for one in decided if since is None or not since.has_forgotten(one.concerns, one.number)
     )
     taken_back = {entry.change for entry in entries if entry.is_revoked}
     ordered: list[CommittedChange] = []

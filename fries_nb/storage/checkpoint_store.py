@@ -341,7 +341,7 @@ class CheckpointStore:
         self._at = at
         self._claims = claims
         self._records = _readable(at, found)
-        self._decisions = {name: decision.change for name, decision in made.items()}
+        self._decisions = {name: decision.concerns for name, decision in made.items()}
         self._sources = dict(found.sources)
         self._targets = dict(found.targets)
         then = since.checkpoint.decisions if since.checkpoint is not None else 0
@@ -484,7 +484,7 @@ class CheckpointStore:
         journaled = msgspec.structs.replace(decided, number=self._last_decision)
         name = entry(DECISIONS, f"{self._last_decision:06d}", self.incarnation, "msgpack")
         self._write(name, msgspec.msgpack.encode(journaled))
-        self._decisions[name] = decided.change
+        self._decisions[name] = decided.concerns
         if decided.shape:
             self.flow = _behind(self.flow, journaled)
             self._sources |= {encoded(name): file for name, file in self.flow.plans.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,13 +32,18 @@ def sometimes_failing(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"score": 0.9}
 
 
-def begun(spark: SparkSession) -> Run:
-    """A run whose rows flow, with dead letters of the target."""
+def scores_flow() -> fn.Dataflow:
+    """A dataflow with dead letters of the target."""
     flow = fn.Dataflow("scores")
     rows = flow.source("rows", fn.rate(4_000, row=lambda n: {"n": n, "group": n % 3, "card": n % 500}), cohort="card")
     scores = rows.map("FM", scored, on_error=fn.memory())
     scores.map("MC", lambda row: row | {"decided": row["score"] > 0.4}).sink("out", fn.memory())
-    run = flow.run(spark, hosts=2, workers=2, identities=True)
+    return flow
+
+
+def begun(spark: SparkSession) -> Run:
+    """A run whose rows flow."""
+    run = scores_flow().run(spark, hosts=2, workers=2, identities=True)
     assert run.wait_flowing(PATIENCE_S)
     return run
 
@@ -87,3 +93,28 @@ def test_gates_promote_and_roll_back_and_both_versions_are_compared(spark: Spark
     assert failing.compare()["score mean"].new == 0.9  # its hosts have left that behind
     letters = run.dead_letters("FM").select("version").distinct().collect()
     assert [row.version for row in letters] == [failing.id]
+
+
+@pytest.mark.parametrize("share", [1, 0])
+def test_a_canary_goes_on_when_its_run_is_resumed(spark: SparkSession, tmp_path: Path, share: float) -> None:
+    """It is a change of that run, with its share; it is compared, promoted or rolled back, and others can follow."""
+    run = scores_flow().run(spark, hosts=2, workers=2, identities=True, checkpoint=tmp_path / "c")
+    assert run.wait_flowing(PATIENCE_S)
+    change = run.reconfigure({"FM": better_for_some}, canary=0.1)
+    assert change.result(PATIENCE_S).outcome == "done"
+    assert change.ramp(0.4).result(PATIENCE_S).outcome == "done"
+    run.checkpoint(PATIENCE_S)
+    run.cancel()
+    run = scores_flow().resume(tmp_path / "c", spark, hosts=2, workers=2, identities=True)
+    assert run.wait_flowing(PATIENCE_S)
+    [canary] = run.changes
+    assert (canary.id, canary.share, canary.result(0).outcome) == (change.id, 0.4, "done")
+    until(lambda: canary.canary.new.rows > 100 < canary.canary.old.rows, run)
+    assert {*canary.compare().index} == {"old", "new"}
+    with pytest.raises(PlanError, match="one is open at a time"):
+        run.reconfigure({"FM": scored}, canary=0.5)
+    step = canary.promote() if share else canary.rollback()
+    assert step.result(PATIENCE_S).outcome == "done"
+    assert canary.share == share
+    assert run.reconfigure({"MC": dict}).result(PATIENCE_S).outcome == "done"
+    run.cancel()

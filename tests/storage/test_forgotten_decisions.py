@@ -10,6 +10,7 @@ from place_setting import decided, graph, snapshot, store
 from fries_nb.controller.commits import Recovery
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
+from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.snapshot_files import write_snapshots
 
@@ -80,6 +81,19 @@ def test_a_thousand_changes_leave_a_handful_of_files(tmp_path: Path) -> None:
         again.checkpoint()
     assert len(files(tmp_path)) <= 3
     assert of(CheckpointStore.load(run.place.path)[1].decided) == ["u1000", "u1001"]
+
+
+def test_the_steps_of_a_canary_stay_as_long_as_it_does(tmp_path: Path) -> None:
+    """Without them a restart would give rows back to the old version that have met the new one."""
+    run = claimed(tmp_path)
+    steps = tuple(RolloutStep({7: number}, share) for number, share in enumerate((0.1, 0.4)))
+    first = run.recovery.decide("u1", "cut", (("FM",),), {"FM": b"code"}, steps=steps[:1])
+    run.place.decide(first)
+    run.place.decide(run.recovery.decide_step("u2", "u1", steps))
+    for _ in range(3):
+        run.checkpoint()
+    [canary] = CheckpointStore.load(run.place.path)[1].decided
+    assert (canary.change, canary.steps) == ("u1", steps)
 
 
 def test_files_that_could_not_be_deleted_are_not_read(tmp_path: Path) -> None:

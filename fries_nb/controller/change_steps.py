@@ -220,7 +220,11 @@ class Changes(KnownChanges):
         elif first.request.step_of:
             return self._abort(first, now_ns, f"change {first.request.step_of!r} has ended; nothing changed")
         if not first.freezes and self.cuts.open:
-            return self._end_cuts(now_ns)
+            limit_s = first.request.timeout_s
+            if self.cuts.waits_too_long(first.request.change, limit_s, now_ns):
+                words = f"rows that are old for {', '.join(self.cuts.open)} were still there after {limit_s:g} s"
+                return self._abort(first, now_ns, f"{words}; nothing changed")
+            return self._end_cuts(now_ns, first.request.change)
         if first.early and not self._checkpoints.intake.flows(first.request.plan.targets):
             return None
         self._queue.remove(first)
@@ -234,10 +238,10 @@ class Changes(KnownChanges):
         change.freeze(self._workers.live(change.request.plan.targets))
         return [*cancelled, *self._lane.start(sends, Freeze(change.request.change))]
 
-    def _end_cuts(self, now_ns: int) -> list[Instruction] | None:
+    def _end_cuts(self, now_ns: int, waiting: str = "") -> list[Instruction] | None:
         """Look for old rows of changes that are decided row by row, so that others can follow when there are none."""
         cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
-        looks = None if self._lane.busy else self.cuts.look(now_ns)
+        looks = None if self._lane.busy else self.cuts.look(now_ns, waiting)
         return [*cancelled, *looks] if looks is not None else cancelled or None
 
     def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:

@@ -56,6 +56,7 @@ class Cuts:
         self._marker: Action | None = None
         self._reach = Reach()
         self._looks, self._looked_ns = 0, -PAUSE_NS
+        self._waiting = "", 0  # the change that waits for the end of the open ones, and the time of its first look
         self.start_again()
 
     @property
@@ -83,14 +84,20 @@ class Cuts:
         self._open[change] = targets, steps
         return steps
 
-    def look(self, now_ns: int) -> list[Tell] | None:
-        """Let a marker pass that looks for old rows, so that others can follow; ``None`` if it is too early for one."""
+    def look(self, now_ns: int, waiting: str = "") -> list[Tell] | None:
+        """Let a marker pass that looks for old rows, since a change or a rescale waits; ``None`` if it is too early."""
         if now_ns < self._looked_ns + PAUSE_NS:
             return None
         self._looks, self._looked_ns = self._looks + 1, now_ns
+        self._waiting = self._waiting if self._waiting[0] == waiting else (waiting, now_ns)
         graph = self._workers.graph
         sends = [Send(source, frozenset(graph.by_name)) for source in graph.sources]
         return self._lane.start(sends, CloseCuts(self._looks))
+
+    def waits_too_long(self, change: str, limit_s: float | None, now_ns: int) -> bool:
+        """Whether a change has waited for the end of the open ones for longer than this."""
+        waiting, since_ns = self._waiting
+        return limit_s is not None and waiting == change and now_ns > since_ns + limit_s * 1e9
 
     def close(self, changes: Iterable[str]) -> None:
         """Forget changes of which no old row can come, or that no worker has applied."""

@@ -121,10 +121,10 @@ class Run(RunMonitor):
             change: operator to its new function (for a join a table), or to an ``fn.Update`` that also transforms its
                 state.
             scheduler: ``fries``, ``epoch``, ``naive``, ``multiversion``, ``cut``, ``minibatch`` or ``restart``; or
-                ``auto``: ``cut`` if the markers of ``fries`` would begin above the operators that change, and it can be
-                taken, otherwise ``fries``; ``change.plan`` says which, and why. ``cut`` needs a run with
-                ``identities=True`` or ``audit=True``, and is refused with a guard, with a transformation of state, in a
-                loop, and below a timed operator.
+                ``auto``: ``cut`` if the markers of ``fries`` would begin above the operators that change, or a loop
+                would have to be empty first, and it can be taken, otherwise ``fries``; ``change.plan`` says which, and
+                why. ``cut`` needs a run with ``identities=True`` or ``audit=True``, and is refused with a guard, with a
+                transformation of state that has no way back, and below a timed operator.
             pruning: whether one-to-many operators that need no synchronisation are left out.
             merge: merge it with the changes that wait and have not begun (back to the last rollback) into one change by
                 this scheduler. If two change the same operator, the later update applies. All have the same outcome.
@@ -139,7 +139,8 @@ class Run(RunMonitor):
                 these tuples is dropped, by a new function or below it, and not so without the change; or if a new
                 function takes 100 times as long for a row as the present one, and at least a millisecond.
             timeout: seconds within which a loop that the change touches must have emptied, once no row enters it any
-                more; otherwise the change is aborted. ``None`` for no limit; ``change.cancel()`` ends the wait as well.
+                more, and within which no row that is old for a change by the cut may be left; otherwise the change is
+                aborted. ``None`` for no limit; ``change.cancel()`` ends the wait as well.
             force: whether to make it even if the rehearsal shows that it drops every tuple, or is so much slower. (One
                 that fails there is not made.)
             canary: let the new functions process this share of the rows only, by the identity of each row's source

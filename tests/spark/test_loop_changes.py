@@ -97,19 +97,24 @@ def test_a_change_that_waits_for_a_loop_ends_in_time_or_when_it_is_cancelled(
 ) -> None:
     """The loop never empties, and goes on as it was; a change without these waits on, and says so."""
     with ended_runs() as runs:
-        run = circling(str(tmp_path / "never"), 20).run(spark, hosts=2, workers=2)
+        run = circling(str(tmp_path / "never"), 20).run(spark, hosts=2, workers=2, identities=True)
         runs.append(run)
         until(lambda: run.wait_flowing(0) and run.metrics().operators["K"].processed > 1_000, run)
         function = run.graph.operator("K").function
         with pytest.raises(PlanError, match="timeout=0: expected seconds, more than 0"):
             run.reconfigure({"K": function}, timeout=0)
-        result = run.reconfigure({"K": function}, timeout=0.2).result(60)
+        result = run.reconfigure({"K": function}, "fries", timeout=0.2).result(60)
         assert (result.outcome, result.error) == ("aborted", "L did not empty within 0.2 s; nothing changed")
-        change = run.reconfigure({"K": function})
+        change = run.reconfigure({"K": function}, "fries")
         until(lambda: [one.change for one in run.loops()] == [change.id], run)
         assert not change.done
         change.cancel()
         assert change.result(PATIENCE_S).error == "it was cancelled; nothing changed"
         met = run.metrics().operators["K"].processed
         until(lambda: run.metrics().operators["K"].processed > met, run)
+        change = run.reconfigure({"K": function}, "auto")
+        assert (change.plan.scheduler, change.result(PATIENCE_S).outcome) == ("cut", "done")
+        result = run.reconfigure({"P": run.graph.operator("P").function}, "fries", timeout=0.2).result(PATIENCE_S)
+        words = f"rows that are old for {change.id} were still there after 0.2 s; nothing changed"
+        assert (result.outcome, result.error) == ("aborted", words)
         run.cancel()

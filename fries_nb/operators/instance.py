@@ -55,7 +55,7 @@ from fries_nb.progress.tokens import TokenBook, TokenKeepers
 from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
-from fries_nb.protocol.rollout import RolloutStep
+from fries_nb.protocol.rollout import BroughtOut, RolloutStep
 from fries_nb.protocol.trace import Counts, WorkerRecord
 
 if TYPE_CHECKING:
@@ -158,11 +158,13 @@ class Instance:
         self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
+        self.brought_out: BroughtOut | None = None  # counts what time brings out; ``None`` if it is not timed
         self.came: pa.Schema | None = None  # the schema of a timed operator's last batch, which firings follow
         self.rewindowed = False  # whether windows of an earlier function may be open
         self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
+            self.brought_out = BroughtOut(operator.name)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
@@ -242,6 +244,7 @@ class Instance:
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
         fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
+        fork.brought_out = self.brought_out
         return fork
 
     def merge(self, fork: Instance) -> None:

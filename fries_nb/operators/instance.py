@@ -127,6 +127,8 @@ class Instance:
     """The states as the newest of its versions has them."""
     clock: Callable[[], int] = staticmethod(lambda: 0)
     """Returns nanoseconds: that of its worker."""
+    brought_out: BroughtOut | None = None
+    """Counts what time brings out of a timed operator; ``None`` for others."""
     arms: Arms | None = None
     """What both versions have done since the last canary began; ``None`` if the last change is none."""
 
@@ -158,7 +160,6 @@ class Instance:
         self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
-        self.brought_out: BroughtOut | None = None  # counts what time brings out; ``None`` if it is not timed
         self.came: pa.Schema | None = None  # the schema of a timed operator's last batch, which firings follow
         self.rewindowed = False  # whether windows of an earlier function may be open
         self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without

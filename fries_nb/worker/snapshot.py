@@ -60,7 +60,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.instance import FAILURES, Instance, Ready, user_traceback
-from fries_nb.operators.row_versions import Earlier, is_declared
+from fries_nb.operators.row_versions import is_declared
 from fries_nb.operators.state import (
     Definitions,
     Name,
@@ -269,11 +269,8 @@ def restore(
         if function is not first:
             _open(name, function)
     if instance.audit and any(one.steps and name in one.payloads for one in decided):
-        oldest = instance.earlier[0].identity if instance.earlier else instance.identity
-        gone = [one for one in decided if one.is_withdrawn and name in one.payloads]
-        open_ = {one.change for one in instance.earlier}
-        ended = [Earlier(one.change, one.steps, None, None, oldest) for one in gone if one.change not in open_]
-        instance.log.chooses((*ended, *instance.earlier), instance.identity)  # the trace may not know that they ended
+        gone = {one.change: one.steps for one in decided if one.is_withdrawn and name in one.payloads}
+        instance.log.chooses(instance.earlier, instance.identity, gone)  # of which the trace may not know that
     later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
     for change in later:
         if name in change.payloads:

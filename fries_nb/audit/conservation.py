@@ -61,7 +61,19 @@ import numpy as np
 import numpy.typing as npt
 
 from fries_nb.errors import TraceError
-from fries_nb.protocol.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, Requeued, TraceFlow, Updated
+from fries_nb.protocol.trace import (
+    Began,
+    Choices,
+    Emitted,
+    Link,
+    OneToOne,
+    Ran,
+    RanMany,
+    Record,
+    Requeued,
+    TraceFlow,
+    Updated,
+)
 
 Id = str | int
 _Sender = tuple[str, Id]
@@ -349,7 +361,8 @@ class Sightings:
         self._groups = _Groups()
         self._group_of: dict[Id, int] = {}
         self._step_at: dict[tuple[str, int], _Step] = {}
-        self._last_update: dict[tuple[str, int], Id] = {}
+        self._updates_at: defaultdict[tuple[str, int], list[Id]] = defaultdict(list)
+        self.withdrawn: set[Id] = set()  # canaries that were rolled back
         self._skipped: defaultdict[tuple[str, Id], set[Id]] = defaultdict(set)
         self._before: set[tuple[str, Id]] = set()
         # of each worker the updates of its function in order; and those with some that are decided row by row
@@ -366,10 +379,12 @@ class Sightings:
                 step = self._step(operator, worker, function)
                 for transaction in transactions:
                     group_of[transaction] = step[group_of.get(transaction, 0)]
+            case Choices(choices):
+                self.withdrawn.update(update for update, steps, _ in choices if not steps[-1][1])
             case TraceFlow():
                 self._before.update(product(record.workers, record.before))
             case Updated(update, operator, worker, steps=steps) if steps and self._has(update, operator, worker):
-                pass  # another step
+                self.withdrawn.update([] if steps[-1][1] else [update])
             case Updated(update, operator, worker, before, edges, steps) if (operator, update) not in self._before:
                 self._switch(update, operator, worker, before)
                 order = self._order[operator, worker]
@@ -377,6 +392,7 @@ class Sightings:
                     order.insert(order.index(before) if before in order else len(order), update)
                 if steps:
                     self._by_row.add((operator, worker))
+                    self.withdrawn.update([] if steps[-1][1] else [update])
                 if before:
                     self._skipped[operator, before].add(update)
 
@@ -406,8 +422,9 @@ class Sightings:
 
     def _step_of(self, version: Version, order: Sequence[Id], function: Id) -> _Step:
         """The step of a tuple whose identity has chosen the function: updates behind that do not concern it."""
-        behind = order[order.index(function) + 1 :] if function in order else order
-        return self._groups.step(version._replace(applied=version.applied.difference(behind)))
+        place = order.index(function) if function in order else -1
+        others = {*order[place + 1 :], *self.withdrawn.intersection(order[: max(0, place)])}
+        return self._groups.step(version._replace(applied=version.applied - others))
 
     def _has(self, update: Id, operator: str, worker: int) -> bool:
         """Whether a worker has applied an update; one that is restored begins with all steps at once."""
@@ -424,9 +441,9 @@ class Sightings:
         if before in applied:
             self.orders[update, before] = operator
         else:
-            if applied:
-                self.orders[self._last_update[operator, worker], update] = operator
-            self._last_update[operator, worker] = update
+            if earlier := [one for one in self._updates_at[operator, worker] if one not in self.withdrawn]:
+                self.orders[earlier[-1], update] = operator
+            self._updates_at[operator, worker].append(update)
         self._step_at[operator, worker] = self._groups.step(Version(operator, applied | {update}))
 
 

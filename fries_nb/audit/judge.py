@@ -41,6 +41,7 @@ from fries_nb.audit.conservation import Astray, Balance, Id, Sightings, Version
 from fries_nb.protocol.trace import Record, SourceRow
 
 Updates = Mapping[str, Set[Id]]
+NONE_WITHDRAWN: Set[Id] = frozenset()
 
 
 class UpdateStep(NamedTuple):
@@ -59,18 +60,22 @@ class Alike(NamedTuple):
 Node = UpdateStep | Alike
 
 
-def alike(versions: Iterable[Version], updates: Updates) -> Alike:
+def alike(versions: Iterable[Version], updates: Updates, withdrawn: Set[Id] = NONE_WITHDRAWN) -> Alike:
     """The node of a transaction that met these versions.
+
+    If a canary was rolled back, a tuple that is old for it came before it, or after its end.
 
     >>> alike([Version("FM", frozenset({"u1"}))], {"FM": {"u1", "u2"}})
     Alike(before=frozenset({'u2'}), after=frozenset({'u1'}))
+    >>> alike([Version("FM", frozenset({"u1"}))], {"FM": {"u1", "u2"}}, {"u2"}).before
+    frozenset()
     """
     before: set[Id] = set()
     after: set[Id] = set()
     for operator, applied in versions:
         before |= updates.get(operator, frozenset()) - applied
         after |= applied
-    return Alike(frozenset(before), frozenset(after))
+    return Alike(frozenset(before - (withdrawn - after)), frozenset(after))
 
 
 def old_and_new(versions: Iterable[Version], update: Id, updates: Updates) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -193,7 +198,7 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     updates, groups = sightings.updates, sightings.groups()
     for update, operator in targets:
         updates[operator].add(update)
-    node_of = {versions: alike(versions, updates) for versions in groups}
+    node_of = {versions: alike(versions, updates, sightings.withdrawn) for versions in groups}
     cycle = shortest_cycle(precedence_graph(dict.fromkeys(node_of.values()), updates, sightings.orders))
     # The first of equivalent transactions is the example.
     example = {node: versions for versions, node in reversed(node_of.items())}

@@ -96,7 +96,7 @@ from fries_nb.protocol.checkpoints import (
     without_superseded,
 )
 from fries_nb.protocol.messages import Action, Commit, Done, RequeuedRow, Saved, WorkerId
-from fries_nb.protocol.rollout import Reach, RolloutStep
+from fries_nb.protocol.rollout import Reach, RolloutStep, is_brought_out
 from fries_nb.transitions import moved
 
 NONE_GIVEN: Mapping[str, bytes] = MappingProxyType({})
@@ -147,6 +147,12 @@ class Recovery:
             self.decisions = max(self.decisions, self.checkpoint.decisions)
         self.optional = optional
         self._in_a_row = 0
+
+    @property
+    def beyond(self) -> int:
+        """The highest position in the cuts of what time brings out, below which no more is to come; see ``rollout``."""
+        cuts = [one.steps[-1].cut for one in self.decided if one.steps]
+        return max((place for cut in cuts for origin, place in cut.items() if is_brought_out(origin)), default=-1)
 
     @property
     def hopeless(self) -> bool:
@@ -509,7 +515,7 @@ class Checkpoints(Coordinator):
         self.intake.begin(now_ns)
         everywhere = frozenset(self._workers.settled.by_name)
         sends = [Send(source, everywhere) for source in self._workers.settled.sources]
-        return [*self._lane.start(sends, Commit(self._attempt.epoch, checkpoint))]
+        return [*self._lane.start(sends, Commit(self._attempt.epoch, checkpoint, self._recovery.beyond))]
 
     @property
     def epoch(self) -> int:

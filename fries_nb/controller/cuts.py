@@ -92,7 +92,7 @@ class Cuts:
         self._waiting = self._waiting if self._waiting[0] == waiting else (waiting, now_ns)
         graph = self._workers.graph
         sends = [Send(source, frozenset(graph.by_name)) for source in graph.sources]
-        return self._lane.start(sends, CloseCuts(self._looks))
+        return self._lane.start(sends, CloseCuts(self._looks, self._recovery.beyond))
 
     def waits_too_long(self, change: str, limit_s: float | None, now_ns: int) -> bool:
         """Whether a change has waited for the end of the open ones for longer than this."""
@@ -104,19 +104,20 @@ class Cuts:
         for change in changes:
             self._open.pop(change, None)
 
-    def passed(self, action: Action, worker: WorkerId, done: Done | None) -> list[Tell]:
+    def passed(self, action: Commit | CloseCuts, worker: WorkerId, done: Done | None) -> list[Tell]:
         """Record that a marker that looks for old rows has passed a worker; ``None`` if it has ended instead.
 
         Returns:
             If that is the last one: messages to the workers of the changes of which no old row can come any more.
         """
-        sources = self._workers.graph.sources
         begun = self._ended.get(worker, {}) if done is None else done.begun
-        if action != self._marker:  # sources that had ended before it will not answer
-            ended = (positions for one, positions in self._ended.items() if one.operator in sources)
-            self._marker, self._reach = action, Reach(highest((self._reach.read, *ended)))
-        read = highest((self._reach.read, begun)) if worker.operator in sources else self._reach.read
-        self._reach = Reach(read, self._reach.inside if done is None else lowest((self._reach.inside, done.inside)))
+        if action != self._marker:  # those that had ended before it will not answer
+            self._marker = action
+            self._reach = Reach(highest((self._reach.read, *self._ended.values())), beyond=action.beyond)
+        # What any has begun was read, or brought out; sources and timed operators say how far they are.
+        read = highest((self._reach.read, begun)) if begun else self._reach.read
+        inside = self._reach.inside if done is None else lowest((self._reach.inside, done.inside))
+        self._reach = Reach(read, inside, action.beyond)
         if isinstance(action, Commit):
             self._recovery.reach = self._reach
         if self._lane.action == action:
@@ -141,5 +142,6 @@ class Cuts:
         self.floor = highest((self._reach.read, *(one.steps[-1].cut for one in by_row)))
         self._marker = None
         self._ended.clear()
-        opened = open_by_row(recovery.decided, Reach(self._reach.read) if defers else self._reach)
+        reach = Reach(self._reach.read, beyond=self._reach.beyond) if defers else self._reach
+        opened = open_by_row(recovery.decided, reach)
         self._open = {one.change: (one.targets, one.steps) for one in by_row if one.change in opened}

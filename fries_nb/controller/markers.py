@@ -19,11 +19,11 @@ paused on a tuple is sent this way.
 >>> lane = MarkerCoordinator(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
 >>> lane.start([Send("A", frozenset("AB"))], Commit(1))
 [Tell(worker=WorkerId(operator='A', index=0),
-      control=Fcm(marker=Marker(id=1, scope=frozenset({...}), action=Commit(epoch=1, checkpoint=False))))]
+      control=Fcm(marker=Marker(id=1, scope=frozenset({...}), action=Commit(epoch=1, checkpoint=False, beyond=-1))))]
 >>> lane.acknowledge(1, WorkerId("A", 0)), lane.busy
-(Commit(epoch=1, checkpoint=False), True)
+(Commit(epoch=1, checkpoint=False, beyond=-1), True)
 >>> lane.acknowledge(1, WorkerId("B", 0)), lane.busy
-(Commit(epoch=1, checkpoint=False), False)
+(Commit(epoch=1, checkpoint=False, beyond=-1), False)
 >>> lane.acknowledge(1, WorkerId("B", 0)) is None
 True
 """

@@ -42,7 +42,7 @@ from fries_nb.dataflow.endpoints import (
 )
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.loops import check_consumed_inside
-from fries_nb.dataflow.operators import check_function, emits_of, is_timed
+from fries_nb.dataflow.operators import check_function, emits_of, is_timed, same_origins
 from fries_nb.dataflow.streams import LATE, Stream, check_times, checked_late, replicating, timed_key
 from fries_nb.dataflow.traits import TRAITS
 from fries_nb.dataflow.updates import Lighter, check_exclusive, check_lighter
@@ -180,8 +180,8 @@ class DataflowBuilder:
             The graph.
 
         Raises:
-            DataflowError: ``workers`` is below 1 or above 1,024, ``on_error`` is another value, or an operator has the
-                name of such a Replicate.
+            DataflowError: ``workers`` is below 1 or above 1,024, ``on_error`` is another value, an operator has the
+                name of such a Replicate, or two that work by time have one number (see ``timed_number``).
         """
         if on_error not in ("fail", "pause"):
             raise DataflowError(f"on_error={on_error!r} for a whole run; expected 'fail' or 'pause'")
@@ -462,6 +462,8 @@ def _with_cohorts(graph: Graph) -> Graph:
 def _with_carried_times(graph: Graph) -> Graph:
     """The same graph, in which only rows that reach a timed operator carry their times."""
     timed = {operator.name for operator in graph.operators if is_timed(operator)}
+    if reason := same_origins(sorted(timed)):
+        raise DataflowError(f"{reason}; expected another name for one of them")
     spared = {
         operator.name: replace(operator, time=replace(operator.time, carried=False))
         for operator in graph.operators

@@ -20,8 +20,9 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from fries_nb.dataflow.keys import why_unchangeable
@@ -124,6 +125,28 @@ def is_timed(operator: Operator) -> bool:
     """Whether the operator works by the time of rows: by its kind, or since its function takes ``at``."""
     traits = operator.traits
     return traits.timed or (traits.runs_user_code and operator.function is not None and takes_time(operator.function))
+
+
+TIMED_NUMBERS = 1 << 12
+"""The number of numbers of timed operators; see ``timed_number``."""
+
+
+def timed_number(operator: str) -> int:
+    """The number of a timed operator in its origins, by its name, so that no change of the shape alters it."""
+    return int.from_bytes(blake2b(operator.encode(), digest_size=2).digest(), "big") % TIMED_NUMBERS
+
+
+def same_origins(timed: Iterable[str]) -> str:
+    """Why these operators cannot be in one dataflow, since two of them have the same number; empty if they can.
+
+    >>> same_origins(["W", "M"]), same_origins(f"W{number}" for number in range(200)).partition(" have")[0]
+    ('', 'W46 and W81')
+    """
+    found: dict[int, str] = {}
+    for name in timed:
+        if (other := found.setdefault(timed_number(name), name)) != name:
+            return f"{other} and {name} have one number, by their names, in the identities of what time brings out"
+    return ""
 
 
 def emits_of(kind: Kind, function: object) -> Emits:

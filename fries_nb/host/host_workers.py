@@ -149,8 +149,12 @@ class Assembly:
             snapshot = snapshot or Snapshot(name, wiring.index, 0, now.applied, rerouted=now.rerouted)
             snapshot = msgspec.structs.replace(snapshot, version=now.version, traced=(0, 0, 0))
             restore(instance, self._continued(instance, snapshot), decided)
-            functions = [change for change in instance.applied if change not in instance.rerouted]
-            if functions and not instance.identity:  # one that returns comes with the function that it ran
+            # One that returns comes with the function that it ran; what was withdrawn has installed none.
+            others = {*instance.rerouted, *(one.change for one in decided if one.is_withdrawn)}
+            functions = [change for change in instance.applied if change not in others]
+            if now.function in functions:
+                functions = [now.function]
+            if functions and not instance.identity and (now.function or instance.worker in parked):
                 instance.run_function(instance.function, functions[-1])
             self._agree(instance)
             self._log_switches(instance, snapshot, decided)
@@ -272,14 +276,15 @@ def _switches(operator: str, applied: Collection[str], decided: Sequence[Committ
     """
     replaced = {change.change for change in decided if operator in change.targets or operator in change.rerouted}
     replaced |= {change.change for change in decided if change.undoes in replaced}
-    others = {change.change for change in decided} - replaced
+    others = {change.change for change in decided if change.change not in replaced or change.is_withdrawn}
     return [change for change in applied if change not in others]
 
 
 def configuration_of(worker: Worker) -> dict[str, Configuration]:
     """Operator to its configuration, for all operators of a worker; no change is under way."""
     return {
-        one.worker.operator: Configuration(one.applied, worker.version, one.rerouted) for one in worker.instances
+        one.worker.operator: Configuration(one.applied, worker.version, one.rerouted, one.identity)
+        for one in worker.instances
     }
 
 

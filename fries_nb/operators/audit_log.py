@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 Mark = dict[int, int]
 Step = Callable[[Row], None]
+NONE_GONE: Mapping[str, tuple[RolloutStep, ...]] = {}
 
 
 class AuditLog:
@@ -152,11 +153,16 @@ class AuditLog:
         self._close()
         self._add(Updated(change, *self._worker, before, edges, _as_traced(steps)))
 
-    def chooses(self, earlier: Iterable[Earlier], last: str) -> None:
-        """Log among which functions rows choose from now on."""
+    def chooses(
+        self, earlier: Sequence[Earlier], last: str, gone: Mapping[str, tuple[RolloutStep, ...]] = NONE_GONE
+    ) -> None:
+        """Log among which functions rows choose from now on; ``gone``: the steps of changes that were rolled back."""
         if self.spent:
             return
-        choices = [(one.change, _as_traced(one.steps), one.identity) for one in earlier]
+        found = {one.change: (_as_traced(one.steps), one.identity) for one in earlier}
+        oldest = earlier[0].identity if earlier else last
+        ended = {change: (_as_traced(steps), oldest) for change, steps in gone.items() if change not in found}
+        choices = [(change, *rest) for change, rest in (ended | found).items()]
         self._close()
         self._records.append(Choices(tuple(choices), *self._worker, last))
 

@@ -215,7 +215,7 @@ def _together(some: Sequence[tuple[RequeuedRow, pa.RecordBatch]], tries: int) ->
 
 
 def _identity(letter: str) -> int:
-    return -1 - int.from_bytes(blake2b(letter.encode(), digest_size=8).digest()) // 2
+    return -1 - (1 << 62) - int.from_bytes(blake2b(letter.encode(), digest_size=8).digest()) // 4
 
 
 def _of_user(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -55,7 +55,7 @@ from fries_nb.progress.tokens import TokenBook, TokenKeepers
 from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
-from fries_nb.protocol.rollout import RolloutStep
+from fries_nb.protocol.rollout import BroughtOut, RolloutStep
 from fries_nb.protocol.trace import Counts, WorkerRecord
 
 if TYPE_CHECKING:
@@ -127,6 +127,10 @@ class Instance:
     """The states as the newest of its versions has them."""
     clock: Callable[[], int] = staticmethod(lambda: 0)
     """Returns nanoseconds: that of its worker."""
+    came: pa.Schema | None = None
+    """The schema of a timed operator's last batch, which firings follow."""
+    brought_out: BroughtOut | None = None
+    """Counts what time brings out of a timed operator; ``None`` for others."""
     arms: Arms | None = None
     """What both versions have done since the last canary began; ``None`` if the last change is none."""
 
@@ -158,11 +162,11 @@ class Instance:
         self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
-        self.came: pa.Schema | None = None  # the schema of a timed operator's last batch, which firings follow
         self.rewindowed = False  # whether windows of an earlier function may be open
         self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
+            self.brought_out = BroughtOut(operator.name)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
@@ -242,6 +246,7 @@ class Instance:
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
         fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
+        fork.brought_out = self.brought_out
         return fork
 
     def merge(self, fork: Instance) -> None:

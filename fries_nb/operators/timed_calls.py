@@ -5,9 +5,10 @@ passes through a chain like any other batch, so errors, retries, pauses and slic
 each key, with the columns of the key. For the first operator of the chain the *due* step takes the place of the step
 that processes rows; all operators behind it process what it makes.
 
-Every row that time brings out is a transaction of its own, which begins at the operator. Its identity depends on
-operator, key and time only, so it is the same when a run is repeated after a failure. Where rows have cohorts of their
-own, its cohort is that of the key: that of the key's rows, if the source's cohorts are those of the same column.
+Every row that time brings out is a transaction of its own, which begins at the operator. Its identity is an origin of
+the operator and the bin of the key, and a position that is counted there (see ``rollout.BroughtOut``); if a run is
+repeated after a failure, keys of a bin may come in another order. Where rows have cohorts of their own, its cohort is
+that of the key: that of the key's rows, if the source's cohorts are those of the same column.
 
 Times as users see them, and as numbers: a ``datetime`` for timestamps, otherwise an integer.
 
@@ -35,7 +36,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
-from hashlib import blake2b
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -171,8 +171,8 @@ def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBa
         columns[name] = to_arrow(values, came.field(name).type)
     columns[DUE] = pa.repeat(pa.scalar(due_ns, pa.int64()), len(keys))
     if instance.identities:
-        identities = [_identity(instance, key, t, 0) for key, t in zip(keys, moments, strict=True)]
-        columns[TRANSACTION] = pa.array(identities, pa.int64())
+        assert instance.brought_out is not None, "the operator is timed"
+        columns[TRANSACTION] = pa.array(instance.brought_out.identities(bins_of_keys(keys)), pa.int64())
         if COHORT in came.names and names:
             columns[COHORT] = pa.array(cohorts_of([columns[name] for name in names]))
     columns[TIME] = pa.array(moments, pa.int64()).cast(came.field(TIME).type)
@@ -196,29 +196,21 @@ def shown_firing(row: Row) -> dict[str, Any]:
     return {**dict(row), "time": time_values(columns.batch.schema.field(TIME).type).shown(columns.times()[row.index])}
 
 
-def _identity(instance: Instance, key: Any, t: int, number: int) -> int:
-    """The identity of a transaction that begins here: a negative number, since those of sources are not."""
-    agenda = instance.agenda
-    assert agenda is not None, "the operator is timed"
-    passed = None if not instance.tokens or not instance.tokens.times else agenda.frontier
-    # Of the stamp only the rounds: its time is the least of all that are due together, which a repetition may alter.
-    text = repr((instance.operator.name, key, t, agenda.stamp[2:], number, passed)).encode()
-    return -1 - (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1)
-
-
 def due_emitter(
     instance: Instance, emit: Callable[[Row], None]
 ) -> Callable[[Row, Iterable[tuple[int, dict[str, Any]]]], None]:
     """A function that emits what an operator makes for a row of a firing; under audit each is logged as begun."""
-    identities, read = instance.identities, key_reader(instance.operator.key)
+    identities, counters = instance.identities, instance.brought_out
     begun = instance.log.begun_by(instance.identity) if instance.audit else None
+    assert counters is not None, "the operator is timed"
 
     def emit_all(row: Row, outs: Iterable[tuple[int, dict[str, Any]]]) -> None:
         own = row.columns.times()[row.index]
         for number, (t, out) in enumerate(outs):
             origin = row
             if t != own or (identities and number):
-                origin = _of_another(row, t, _identity(instance, read(row), t, number) if identities else None)
+                given = row.columns.transactions()[row.index] if identities else None
+                origin = _of_another(row, t, None if given is None else counters.another(given))
             if begun is not None:
                 instance.log.begin(begun, origin.columns.transactions()[origin.index])
             emit(derived(dict(out), origin))

@@ -256,9 +256,8 @@ def loops_above(graph: Graph, targets: Iterable[str]) -> list[str]:
 
 def refused_by_row(graph: Graph, covering: Covering) -> str:
     """Why a change of these targets cannot be decided row by row; empty if it can."""
-    above = covering.targets.union(*(nx.ancestors(graph.digraph, name) for name in covering.targets))
-    if timed := sorted(name for name in above if is_timed(graph.operator(name))):
-        return f"rows that time brings out at {', '.join(timed[:_NAMED])} belong to no row of a source"
+    if timed := sorted(name for name in covering.targets if is_timed(graph.operator(name))):
+        return f"what time brings out at {', '.join(timed[:_NAMED])} comes of many rows, of old and of new ones"
     return ""
 
 

@@ -51,7 +51,7 @@ import networkx as nx
 from fries_nb.dataflow.builder import is_copy
 from fries_nb.dataflow.graph import Edge, Emits, Graph, ends_of, union_of
 from fries_nb.dataflow.loops import Contraction, contracted
-from fries_nb.dataflow.operators import is_timed
+from fries_nb.dataflow.operators import is_timed, same_origins
 from fries_nb.errors import FriesError, PlanError, unknown
 from fries_nb.planning.covering import Component, Covering, PruningDecision, components, covered, prune, reached
 from fries_nb.planning.difference import Difference, Ends
@@ -290,6 +290,9 @@ def refuse_in_time(before: Graph, after: Graph, past: Collection[Ends] = ()) -> 
         raise PlanError(f"source {name} {how} goes on so, in this version")
     # Hosts count on all edges that there have been (see ``progress.tracker``), so these are what frontiers depend on.
     ever, grown = nx.DiGraph((*past, *ends_of(before))), nx.DiGraph((*past, *ends_of(before), *ends_of(after)))
+    gone = ever.nodes - union.by_name.keys()  # those of which are known by name only
+    if reason := same_origins(sorted(gone | {one.name for one in union.operators if is_timed(one)})):
+        raise PlanError(f"{reason}; expected another name for the new one")
     for name in listeners(union):
         is_sink = union.operator(name).traits.is_sink
         if name in ever and (new := nx.ancestors(grown, name) & set(after.sources) - before.by_name.keys()):

@@ -31,7 +31,7 @@ from fries_nb.protocol.rollout import Reach, RolloutStep, is_inside, is_over
 PARKED = "parked-"
 """How directories with states of removed operators begin; others have the number of a checkpoint."""
 EVERY_BIN = -1
-"""Stands for all bins of a worker in ``Snapshot.fired``, and in what it begins with if its states are given."""
+"""Stands for all bins of a worker in some of ``Snapshot``, and in what it begins with if its states are given."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -121,6 +121,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         agenda: for a timed operator, bin number to the pickled entries of its keys.
         tokens: for a timed operator, bin number to its tokens.
         fired: for a timed operator, the bin, or ``EVERY_BIN``, to how far entries have fired: ``(t, *rounds)``.
+        brought_out: for a timed operator, likewise to the position that its counter has reached; see ``rollout``.
         came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
         feedback: for a loop's head, the frames on its feedback channels, in order of each.
         needs: the user's definitions that ``bins`` need to be unpickled: module and qualified name of each.
@@ -147,6 +148,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     rerouted: tuple[str, ...] = ()
     counts: dict[int, int] = {}
     canaries: tuple[str, ...] = ()
+    brought_out: dict[int, int] = {}
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -156,11 +158,13 @@ class Configuration(msgspec.Struct, frozen=True):
         applied: the changes that its workers have switched to, in order.
         rerouted: those of them that have added it, or replaced its out-edges only.
         version: number of tagged changes that they have applied.
+        function: the change that has installed the function that they run; empty for the initial one.
     """
 
     applied: tuple[str, ...] = ()
     version: int = 0
     rerouted: tuple[str, ...] = ()
+    function: str = ""
 
 
 class CommittedChange(msgspec.Struct, frozen=True):

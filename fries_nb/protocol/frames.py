@@ -93,19 +93,22 @@ class CloseCuts(msgspec.Struct, frozen=True, tag=True):
 
     Attributes:
         number: of the attempt; rows of before a change may still come behind one.
+        beyond: all that time brings out behind the marker has positions beyond this one; see ``rollout``.
     """
 
     number: int
+    beyond: int = -1
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
     """Action: sinks close the parts that they have written, for the commit numbered ``epoch``.
 
-    If ``checkpoint`` is set, every worker also takes a snapshot.
+    If ``checkpoint`` is set, every worker also takes a snapshot; ``beyond`` is as in ``CloseCuts``.
     """
 
     epoch: int
     checkpoint: bool = False
+    beyond: int = -1
 
 
 class Hold(msgspec.Struct, frozen=True, tag=True):
@@ -256,6 +259,7 @@ class MovedTimes(msgspec.Struct, frozen=True):
         agenda: bin to its pickled entries, and the keys that hold tokens.
         tokens: bin to its tokens.
         fired: bin to how far its entries have fired.
+        brought_out: bin to the position of the last row that time has brought out.
         came: the columns of the last rows that came to the old owner, serialized; empty before the first.
         reached: the frontier of which keys that hold tokens have been told; ``None`` if not all have been.
     """
@@ -265,6 +269,7 @@ class MovedTimes(msgspec.Struct, frozen=True):
     fired: dict[int, tuple[tuple[int, ...], ...]]
     came: bytes = b""
     reached: tuple[Time, ...] | None = None
+    brought_out: dict[int, int] = {}
 
 
 class MovedBins(msgspec.Struct, frozen=True, tag=True):

@@ -15,6 +15,19 @@ that only rises never moves a row back.
 >>> are_new([half, whole], batch).tolist() == [False, *(cohorts(batch)[1:4] < 1 << 15).tolist(), True]
 True
 
+What time brings out of an operator derives from no row of a source. It has an origin for each bin of the operator,
+below 0, and its positions are counted there. A bin may be silent, or count again after a restart, so these counters
+jump beyond the cuts of all changes when a marker passes which looks for old rows: what is brought out behind it is new.
+
+>>> counters, other = BroughtOut("W"), BroughtOut("W")
+>>> first, second = counters.identities([5, 5])
+>>> first < second < counters.another(first) < 0, counters.last == {5: 2}
+(True, True)
+>>> counters.jump(40)
+>>> other.receive(counters.release([5, 6]))
+>>> are_above({first >> ROW_BITS: 40}, np.array([other.another(first)])), other.last
+(array([ True]), {5: 41, 6: 40})
+
 Timely dataflow, Fries' markers and versions by tag all need an order on channels; a cut needs none, so it works behind
 one-to-many operators and inside loops. Dynamic updates by the origin of work are older than this: Ma et al., "Version-
 consistent dynamic reconfiguration of component-based distributed systems" (FSE 2011); Vasconcelos, Vasconcelos and
@@ -23,14 +36,15 @@ Endler (JISA 2016), with several versions side by side, of which each message ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fries_nb.protocol.partitioning import COHORTS, cohorts, identities
+from fries_nb.dataflow.operators import TIMED_NUMBERS, timed_number
+from fries_nb.protocol.partitioning import BINS, COHORTS, cohorts, identities
 from fries_nb.protocol.trace import ROW_BITS
 
 Identities = npt.NDArray[np.int64]
@@ -110,10 +124,21 @@ class Reach(msgspec.Struct, frozen=True):
     Attributes:
         read: origin to the highest position that sources had read.
         inside: origin to the lowest position of the rows that were inside loops: they go round behind the marker.
+        beyond: behind the marker, all that time brings out has positions beyond this one.
     """
 
     read: dict[int, int] = {}
     inside: dict[int, int] = {}
+    beyond: int = -1
+
+    def has_passed(self, origin: int, position: int) -> bool:
+        """Whether no row at or below this position comes behind the marker, but from inside loops.
+
+        Rows of dead letters come once, each with an origin of its own, so no more come of those in a cut.
+        """
+        if origin < 0 and not is_brought_out(origin):
+            return True
+        return position <= max(self.read.get(origin, -1), self.beyond if origin < 0 else -1)
 
 
 def is_inside(steps: Sequence[RolloutStep], reach: Reach) -> bool:
@@ -124,15 +149,13 @@ def is_inside(steps: Sequence[RolloutStep], reach: Reach) -> bool:
 def is_over(steps: Sequence[RolloutStep], reach: Reach) -> bool:
     """Whether, behind such a marker, rows come of one version only.
 
-    Rows of dead letters come once, each with an origin of its own below 0, so no more come of those in the cut.
-
     >>> steps = [RolloutStep({7: 99})]
     >>> [is_over(steps, reach) for reach in (Reach({7: 98}), Reach({7: 99}), Reach({7: 200}, {7: 99}))]
     [False, True, False]
     """
     last = steps[-1]
-    read_on = (reach.read.get(origin, -1) >= position for origin, position in last.cut.items() if origin >= 0)
-    return last.share in (0.0, 1.0) and all(read_on) and not is_inside(steps, reach)
+    passed = (reach.has_passed(origin, position) for origin, position in last.cut.items())
+    return last.share in (0.0, 1.0) and all(passed) and not is_inside(steps, reach)
 
 
 class BegunPositions:
@@ -150,15 +173,64 @@ class BegunPositions:
         if least >> ROW_BITS == origin:
             self._highest[origin] = max(most & _LOW, self._highest.get(origin, -1))
         else:
-            origins = rows >> ROW_BITS
-            for one in np.unique(origins):
-                self.add(rows[origins == one])
+            ordered = np.sort(rows)
+            last = np.flatnonzero(np.diff(ordered >> ROW_BITS, append=origin + 1))
+            self.merge({int(one) >> ROW_BITS: int(one) & _LOW for one in ordered[last]})
 
-    def merge(self, other: BegunPositions) -> None:
-        """Record what another worker had begun whose operators this one runs, or ran."""
-        self._highest = highest((self._highest, other._highest))
+    def merge(self, positions: Positions) -> None:
+        """Record positions that others had begun whose operators this worker runs, or ran."""
+        self._highest = highest((self._highest, positions))
 
     @property
     def positions(self) -> dict[int, int]:
         """Origin to the highest position."""
         return dict(self._highest)
+
+
+def is_brought_out(origin: int) -> bool:
+    """Whether it is of rows that time brings out; of the others below 0, rows of dead letters come."""
+    return -(BINS * TIMED_NUMBERS) <= origin < 0
+
+
+class BroughtOut:
+    """Counts the rows that time brings out of an operator at a worker, which gives them identities.
+
+    Attributes:
+        last: bin to its last position.
+        beyond: positions to come are beyond this one.
+    """
+
+    def __init__(self, operator: str) -> None:
+        self.last: dict[int, int] = {}
+        self.beyond = -1
+        self._first = -1 - timed_number(operator) * BINS
+
+    def identities(self, bins: Iterable[int]) -> list[int]:
+        """Identities for further rows, of keys of these bins."""
+        return [self._next(int(bin)) for bin in bins]
+
+    def another(self, identity: int) -> int:
+        """An identity for a further row of the key for which this one was given."""
+        return self._next(self._first - (identity >> ROW_BITS))
+
+    def _next(self, bin: int) -> int:
+        self.last[bin] = position = max(self.last.get(bin, -1), self.beyond) + 1
+        return ((self._first - bin) << ROW_BITS) + position
+
+    def jump(self, position: int) -> None:
+        """Give no position up to this one any more."""
+        self.beyond = max(self.beyond, position)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Origin to the highest position that was given."""
+        return {self._first - bin: position for bin, position in self.last.items()}
+
+    def release(self, bins: Collection[int]) -> dict[int, int]:
+        """Give up bins that move; returns the positions beyond which others count on."""
+        found = {bin: max(self.last.pop(bin, -1), self.beyond) for bin in bins}
+        return {bin: position for bin, position in found.items() if position >= 0}
+
+    def receive(self, last: Positions) -> None:
+        """Count on for these bins."""
+        self.last = highest((self.last, last))

@@ -228,7 +228,7 @@ def effect_of(
     if isinstance(action, Commit | CloseCuts):
         if instance.operator.traits.is_source:
             return Done(marker.id, worker, read=instance.processed, begun=dict(begun))
-        return Done(marker.id, worker)
+        return Done(marker.id, worker, begun={} if instance.brought_out is None else dict(begun))
     if isinstance(action, Freeze):
         return Done(marker.id, worker, begun=dict(begun))
     if isinstance(action, Attempt):

@@ -208,7 +208,8 @@ class TimesTransfer:
     def give(self, bins: Collection[int]) -> MovedTimes | None:
         """Give up what is held for these bins, whose states have been pickled; ``None`` if it is not timed."""
         agenda, tokens, came = self._instance.agenda, self._instance.tokens, self._instance.came
-        if agenda is None or tokens is None:
+        counters = self._instance.brought_out
+        if agenda is None or tokens is None or counters is None:
             return None
         keepers = {} if agenda.keepers is None else agenda.keepers.saved()
         keepers = {bin: keepers[bin] for bin in bins if bin in keepers}
@@ -222,6 +223,7 @@ class TimesTransfer:
             {bin: tuple((t, *rounds) for rounds, t in of.items()) for bin, of in fired.items() if of},
             b"" if came is None else came.serialize().to_pybytes(),
             agenda.frontier.elements if told and agenda.frontier is not None else None,
+            counters.release(bins),
         )
 
     def install(self, moved: MovedTimes | None) -> None:
@@ -229,6 +231,8 @@ class TimesTransfer:
         if moved is None:
             return
         assert self._instance.tokens is not None, "both workers are of the same operator"
+        assert self._instance.brought_out is not None, "both workers are of the same operator"
+        self._instance.brought_out.receive(moved.brought_out)
         self._instance.tokens.receive(moved.tokens)
         if self._instance.came is None and moved.came:
             self._instance.came = pa.ipc.read_schema(pa.py_buffer(moved.came))

@@ -25,14 +25,20 @@ import pyarrow as pa
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.protocol.frames import Action, CloseCuts, Commit, Freeze, Reconfigure
 from fries_nb.protocol.partitioning import identities
-from fries_nb.protocol.rollout import BegunPositions, Identities
+from fries_nb.protocol.rollout import BegunPositions, BroughtOut, Identities
 
 TELLING = (Freeze, Commit, CloseCuts)
 """Actions whose acknowledgements say how far a worker has begun."""
 
 
 class Freezing:
-    """The positions of one worker, and the change for which it is frozen."""
+    """The positions of one worker, and the change for which it is frozen.
+
+    Attributes:
+        brought_out: what counts the rows that time brings out of its first operator, which count as begun.
+    """
+
+    brought_out: BroughtOut | None = None
 
     def __init__(self) -> None:
         self._begun = BegunPositions()
@@ -59,6 +65,8 @@ class Freezing:
         """Origin to the highest position begun; the last rows of the batch in hand, so many, are not begun."""
         if self._in_hand is not None:
             self._begun.add(self._in_hand[: max(0, len(self._in_hand) - remaining)])
+        if self.brought_out is not None:
+            self._begun.merge(self.brought_out.positions)
         return self._begun.positions
 
     def apply(self, action: Action, operator: str, remaining: int) -> dict[int, int]:
@@ -67,7 +75,9 @@ class Freezing:
             case Freeze(change):
                 self._frozen.add((change, operator))
                 return self.positions(remaining)
-            case Commit() | CloseCuts():
+            case Commit(beyond=beyond) | CloseCuts(beyond=beyond):
+                if self.brought_out is not None:
+                    self.brought_out.jump(beyond)
                 return self.positions(remaining)
             case Reconfigure(change):
                 self.thaw(change, operator)
@@ -79,8 +89,7 @@ class Freezing:
 
     def join(self, other: Freezing, remaining: int) -> None:
         """Continue where another worker was, with so many rows left in hand there, whose operators this one runs."""
-        other.positions(remaining)
-        self._begun.merge(other._begun)
+        self._begun.merge(other.positions(remaining))
         self._frozen |= other._frozen
 
     def keep(self, operators: Collection[str]) -> None:

@@ -75,7 +75,7 @@ from fries_nb.operators.state import (
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
 from fries_nb.protocol.messages import Parked, Saved, WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
-from fries_nb.protocol.rollout import Reach
+from fries_nb.protocol.rollout import Reach, highest
 from fries_nb.protocol.trace import Counts
 from fries_nb.worker.events import Park, Save, TellController
 
@@ -113,7 +113,7 @@ def _pickled(bins: dict[int, dict[Any, Any]]) -> tuple[dict[int, bytes], tuple[N
 
 def _saved_times(instance: Instance) -> dict[str, Any]:
     """What the snapshot of a timed operator has in addition: agenda, tokens, and the columns of its firings."""
-    if instance.agenda is None or instance.tokens is None:
+    if instance.agenda is None or instance.tokens is None or instance.brought_out is None:
         return {}
     entries, fired = instance.agenda.saved()
     keepers = instance.agenda.keepers.saved() if instance.agenda.keepers is not None else {}
@@ -122,14 +122,18 @@ def _saved_times(instance: Instance) -> dict[str, Any]:
         "agenda": {bin: dumps(both)[0] for bin, both in bins.items()},
         "tokens": instance.tokens.saved(),
         "fired": {EVERY_BIN: tuple((t, *rounds) for rounds, t in fired.items())},
+        "brought_out": {**instance.brought_out.last, EVERY_BIN: instance.brought_out.beyond},
         "came": b"" if instance.came is None else instance.came.serialize().to_pybytes(),
     }
 
 
 def _restore_times(instance: Instance, before: Snapshot, definitions: Definitions) -> None:
     """Restore agenda and tokens; see ``Agenda.held`` for their counts."""
-    if instance.agenda is None or instance.tokens is None:
+    if instance.agenda is None or instance.tokens is None or instance.brought_out is None:
         return
+    last = dict(before.brought_out)
+    instance.brought_out.jump(last.pop(EVERY_BIN, -1))
+    instance.brought_out.receive(last)
     every = {bin: {(*rounds,): t for t, *rounds in of} for bin, of in before.fired.items()}
     held = {bin: loads(both, definitions) for bin, both in before.agenda.items()}
     entries = [(time, canonical_key(key)) for some, _ in held.values() for time, key in some]
@@ -265,7 +269,8 @@ def restore(
         if function is not first:
             _open(name, function)
     if instance.audit and any(one.steps and name in one.payloads for one in decided):
-        instance.log.chooses(instance.earlier, instance.identity)
+        gone = {one.change: one.steps for one in decided if one.is_withdrawn and name in one.payloads}
+        instance.log.chooses(instance.earlier, instance.identity, gone)  # of which the trace may not know that
     later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
     for change in later:
         if name in change.payloads:
@@ -520,6 +525,10 @@ class Redistribution:
             "agenda": {bin: held for part in parts for bin, held in part.agenda.items() if bin in mine},
             "tokens": {bin: held for part in parts for bin, held in part.tokens.items() if bin in mine},
             "fired": {bin: of for bin, of in found.items() if of},
+            "brought_out": highest(
+                {bin: last for bin, last in part.brought_out.items() if bin in mine or bin == EVERY_BIN}
+                for part in parts
+            ),
             "came": next((part.came for part in parts if part.came), b""),
         }
 

@@ -179,6 +179,7 @@ class Worker:
     def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
         """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
         self.instances = tuple(instances)
+        self.freezing.brought_out = instances[0].brought_out
         self.outbox = outbox
         for instance in instances:
             instance.track(outbox.changes, self._clock)
@@ -656,11 +657,11 @@ class Worker:
         if isinstance(action, MoveSplits):
             self._read_supplied()
         saves: list[Instruction] = []
+        name, tells = self.instances[start].worker.operator, isinstance(action, TELLING)
+        begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
             self._instructions.extend(self.reports.traced())
-        name, tells = self.instances[start].worker.operator, isinstance(action, TELLING)
-        begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
         effects = effects_of(marker, self.instances[start:], self.ended, busy, begun)
         self._held = self._held if effects.holds is None else effects.holds
         self._begins_held = self._begins_held and self._held

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fries_nb.audit import Mixed, judge
 from fries_nb.errors import TraceError
-from fries_nb.protocol.trace import Ran, RanMany, Record, TraceFlow, Updated, Wrote
+from fries_nb.protocol.trace import Choices, Ran, RanMany, Record, TraceFlow, Updated, Wrote
 
 
 def schedule(text: str) -> list[Record]:
@@ -230,3 +230,17 @@ def test_all_tuples_of_a_resumed_run_follow_the_changes_of_its_checkpoint(before
     ]
     verdict = judge(records, [("u1", "FM")] if mixed else [])
     assert (verdict.serializable, len(verdict.mixed)) == (not mixed, mixed)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_canary_that_was_rolled_back_concerns_no_tuple_behind_it(is_restored: bool) -> None:
+    """Whichever of its operators other changes have; a tuple that meets its version all the same is a mixture."""
+    first, back, later = ({0: 5}, 0.99), ({0: 9}, 0.0), ({0: 20}, 1.0)
+    records: list[Record] = []
+    for name in "MC":
+        records += [Ran(1, name, function=""), Updated("u1", name, steps=(first,)), Ran(7, name, function="u1")]
+        ended = Choices((("u1", (first, back), ""),), name) if is_restored else Updated("u1", name, steps=(first, back))
+        records += [ended, Ran(25, name, function="") if name == "M" else Updated("u2", name, steps=(later,))]
+    records += [Updated("u2", "N", steps=(later,)), Ran(25, "C", function="u2"), Ran(25, "N", function="u2")]
+    assert judge(records).serializable
+    assert [one.transaction for one in judge([*records, Ran(25, "M", function="u1")]).mixed] == [25]

@@ -295,3 +295,71 @@ def test_a_canary_of_another_form_of_state(
     assert {one[:2] for one in found} == {(key, nth + 1) for key, count in counts.items() for nth in range(count)}
     assert {version for *_, version in found} == {0, 1}
     assert run.audit().serializable
+
+class InWindow:
+    """Counts the rows of a key in a window."""
+
+    def initial_state(self) -> list[int]:
+        """None yet."""
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> None:
+        """Count a row."""
+        state[0] += 1
+
+    def close(self, key: int, time: int, state: list[int]) -> dict[str, Any]:
+        """The count, and which window it is of."""
+        return {"key": key, "end": time, "count": state[0]}
+
+
+def windowed_flow() -> fn.Dataflow:
+    """Counts of windows are marked by A, doubled by B, and marked by C, another worker of which gets the second one."""
+    flow = fn.Dataflow("windowed")
+    keyed = flow.source("numbers", fn.rate(4_000), workers=2, time="value").map("K", keyed_by_37)
+    marked = keyed.window("W", InWindow(), fn.tumbling(74), key="key").map("A", Mark("a"))
+    twice = marked.flat_map("B", lambda row: [{**row, "twin": row["end"] + number} for number in (0, 1)])
+    twice.map("C", Mark("c"), key="twin").sink("out", fn.memory())
+    return flow
+
+
+def keyed_by_37(row: dict[str, Any]) -> dict[str, Any]:
+    """One of 37 keys, each of which is twice in each window."""
+    return {**row, "key": row["value"] % 37}
+
+
+def test_below_a_window_hosts_die_while_a_map_is_changed_and_is_a_canary(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What time brings out has one version all over and follows the cut; no window is lost or doubled."""
+    options = {"checkpoint": tmp_path / "c", "commit_interval_s": 1, "audit": True}
+    run = kept(windowed_flow().run(spark, hosts=2, workers=2, **options))
+    deaths = Deaths(run, tmp_path / "c" / "decisions", monkeypatch)
+
+    def followed(change: Change) -> None:
+        assert change.result(PATIENCE_S).outcome == "done"
+        deaths.recovered()
+        wait_for_more(run, TAKEN, "A")
+        run.checkpoint(PATIENCE_S)
+
+    wait_for_more(run, TAKEN, "A")
+    run.checkpoint(PATIENCE_S)
+    deaths.arm("decided")
+    followed(run.reconfigure(change_to(run, 1), "cut"))
+    canary = run.reconfigure(change_to(run, 2), canary=0.3)
+    canary.result(PATIENCE_S)
+    deaths.kill()
+    followed(canary)
+    deaths.arm("decided")
+    followed(canary.promote())
+    followed(run.reconfigure(change_to(run, 3), "fries"))
+    run.stop(drain=True)
+    rows = run.output().collect()
+    assert set(Counter((row["key"], row["end"], row["a"], row["c"]) for row in rows).values()) == {2}
+    windows = {(row["key"], row["end"]): (row["count"], row["a"]) for row in rows}
+    assert 2 * len(windows) == len(rows)
+    assert {version for _, version in windows.values()} == {0, 1, 2, 3}
+    assert all(row["a"] == row["c"] for row in rows)
+    complete = max(end for _, end in windows) - 74 * 32  # each split has stopped somewhere
+    assert {count for (_, end), (count, _) in windows.items() if end <= complete} == {2}
+    verdict = run.audit()
+    assert (verdict.serializable, verdict.stale) == (True, ()), str(verdict)

@@ -61,7 +61,8 @@ BROKEN = {
     "what time brings out is always over": (Reach, "has_passed", lambda reach, origin, position: (
         origin < 0 or position <= reach.read.get(origin, -1))),
 }  # fmt: skip
-SHOWN = {"a marker says no position": 3, "only sources say how far they are": 8, "what time brings out is always over": 7}
+SHOWN = {"a marker says no position": 3, "only sources say how far they are": 8,
+         "what time brings out is always over": 7}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", BROKEN)

@@ -24,11 +24,12 @@ from pictures import pictures
 
 from fries_nb.__main__ import COMMANDS
 from fries_nb.errors import PAGES, SITE
-from fries_nb.notebook.magics import FriesCanaries, FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
+from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.questions import FriesComparing, FriesConstraints, FriesProgress, FriesQuestions
+from fries_nb.notebook.rollout_magics import FriesRollouts
 
 MAGICS = (
-    FriesMagics, FriesCanaries, FriesDifferences, FriesDashboard, FriesQuestions, FriesComparing, FriesRescaling,
+    FriesMagics, FriesRollouts, FriesDifferences, FriesDashboard, FriesQuestions, FriesComparing, FriesRescaling,
     FriesConstraints, FriesProgress,
 )  # fmt: skip
 COLUMNS = "88"

@@ -34,9 +34,10 @@ from fries_nb.errors import RunError
 from fries_nb.notebook.cells import CellOutput, DeclaringCell
 from fries_nb.notebook.form import Offer, TypedFunctions, functions_for
 from fries_nb.notebook.known import Registry
-from fries_nb.notebook.magics import FriesCanaries, FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
+from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.options import options, shortened
 from fries_nb.notebook.questions import FriesComparing, FriesConstraints, FriesProgress, FriesQuestions
+from fries_nb.notebook.rollout_magics import FriesRollouts
 from fries_nb.notebook.static_pictures import ONE_OF_TWO
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.summaries import changeable, quoted
@@ -92,7 +93,7 @@ def _names(magic: str, known: Registry) -> list[str]:
     live = known.live()
     if magic == "fries_run":
         return [quoted(name) for name in known.flows()]
-    if magic in ("fries_reconfigure", "fries_examples", "fries_canary"):
+    if magic in ("fries_reconfigure", "fries_examples", "fries_canary", "fries_shadow"):
         return [f"{quoted(name)}=" for run in live for name in changeable(run.graph)]
     if magic in ("fries_plan", "fries_constrain"):
         graphs = [run.graph for run in live] or [flow.graph() for flow in known.flows().values()]
@@ -127,7 +128,7 @@ def load(shell: InteractiveShell) -> None:
     rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
     others = (
         FriesDifferences(shell, known, doing), FriesConstraints(shell, known), FriesProgress(shell, known),
-        FriesComparing(shell, known), FriesCanaries(shell, known),
+        FriesComparing(shell, known), FriesRollouts(shell, known),
         FriesDashboard(shell, known, functools.partial(_display, shell, display)),
     )  # fmt: skip
     magics = (doing, questions, rescaling, *others)
@@ -184,7 +185,7 @@ def unload(shell: InteractiveShell) -> None:
     show_with(None)
     ours = (
         FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing, FriesDashboard,
-        FriesDifferences, FriesCanaries,
+        FriesDifferences, FriesRollouts,
     )  # fmt: skip
     shell.configurables[:] = [part for part in shell.configurables if not isinstance(part, ours)]
     _shown_as(shell).pop(Run, None)

@@ -29,7 +29,6 @@ from IPython.core.magic import cell_magic, line_cell_magic, line_magic, magics_c
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Bool, Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
-from fries_nb.changes.arm_comparison import shown_arms
 from fries_nb.changes.change import Change
 from fries_nb.dataflow.graph import check_runnable
 from fries_nb.errors import ReconfigurationError, RunError, unknown
@@ -53,10 +52,8 @@ from fries_nb.notebook.options import (
     SCHEDULER,
     arguments,
     evaluate,
-    limit_of,
     options,
     refuse_rest,
-    share_of,
     shortened,
     split_line,
     unquoted,
@@ -67,7 +64,6 @@ from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, has_user, wait_for_start
 from fries_nb.planning.schedulers import CHOICES
 from fries_nb.planning.shape import PlannedDifference
-from fries_nb.report.change_rows import canary_parts
 from fries_nb.report.markup import part
 from fries_nb.report.plan_section import difference_parts, difference_svg
 from fries_nb.run import Dataflow, Run
@@ -449,106 +445,6 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
 def _refuse_failed(run: Run, variable: str) -> None:
     if run.state == "failed":
         raise RunError(f"{run.graph.name!r} has failed: {why_failed(run, variable)}")
-
-
-@magics_class
-class FriesCanaries(RunMagics):
-    """``%fries_canary``."""
-
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
-    @argument("rest", nargs="*", metavar="OPERATOR=expression", help="of each operator to change")
-    @argument("--share", metavar="SHARE", help="of the cohorts that the new functions process at first (5%%)")
-    @argument("--steps", metavar="SHARES", help="to which it goes on by itself, as in 5%%,25%%,100%%")
-    @argument("--every", metavar="LIMIT", help="how long it stays at each: 10000 rows of the new version, or 30s")
-    @argument("--promote-when", metavar="NAME", help="of a function of the comparison that says whether it goes on")
-    @argument("--tolerate", type=int, default=0, metavar="ROWS", help="on which the new version may fail (0)")
-    @argument("--by", metavar="COLUMN", help="whose values divide the comparison of the open canary")
-    @argument("--ramp", metavar="SHARE", help="let the open canary process a larger share")
-    @argument("--promote", action="store_true", help="let the open canary process all rows")
-    @argument("--rollback", action="store_true", help="let the old functions process all rows again")
-    @OF
-    @WAIT
-    @OUTPUT
-    def fries_canary(self, line: str) -> Summary:
-        """Change operators for a share of the rows, compare both versions, and go on or back.
-
-        Assignments are those of ``%fries_reconfigure``. Without any, the last canary is shown: how far it is, and both
-        versions side by side. Rows need identities: ``%fries_run --identities``, or ``--audit``. Examples::
-
-            %fries_canary FM=new_model --share 5%
-            %fries_canary
-            %fries_canary --by country
-            %fries_canary --ramp 25%
-            %fries_canary --promote
-            %fries_canary --rollback
-            %fries_canary FM=new_model --steps 5%,25%,100% --every 10000 --promote-when better --tolerate 3
-        """
-        split = split_line(line, options(self.fries_canary))
-        args = arguments(self.fries_canary, split.options)
-        run, names = self._known.run(args.of), self.shell.user_ns
-        refuse_rest(args.rest, run.graph.by_name)
-        steps = [name for name in ("ramp", "promote", "rollback") if getattr(args, name)]
-        begins = [name for name in ("share", "steps", "every", "promote_when", "tolerate") if getattr(args, name)]
-        asked = [*steps, *(["by"] if args.by else [])]
-        if len(asked) > 1 or (split.expressions and asked):
-            raise UsageError(f"--{asked[-1]} is of the open canary, and stands alone")
-        if not split.expressions:
-            if begins:
-                given = f"--{begins[0].replace('_', '-')}"
-                raise UsageError(f"{given} begins a canary; expected OPERATOR=expression as well, as in FM=new_model")
-            return self._gone_on(run, self._last(run), args, steps)
-        updates = evaluate(split.expressions, names)
-        for name, text in split.expressions.items():
-            remember(updates[name], text, is_call=True)
-        shares = [share_of(one, "--steps") for one in args.steps.split(",")] if args.steps else None
-        first = share_of(args.share, "--share") if args.share else shares[0] if shares else 0.05
-        change = run.reconfigure(
-            updates, canary=first, steps=shares, every=limit_of(args.every), tolerate=args.tolerate,
-            promote_when=None if args.promote_when is None else _function(args.promote_when, names),
-        )  # fmt: skip
-        names[args.output] = change
-        summary = change_summary(self.shell, run, change, args.wait, args.output)
-        then = "%fries_canary, %fries_canary --ramp 25%, %fries_canary --promote, %fries_canary --rollback"
-        return replace(summary, then=then) if change.done else summary
-
-    def _last(self, run: Run) -> Change:
-        """The last canary of a run.
-
-        Raises:
-            UsageError: it has none.
-        """
-        found = [change for change in run.changes if change.canary is not None]
-        if not found:
-            raise UsageError(f"{run.graph.name!r} has no canary; %fries_canary FM=new_model --share 5% begins one")
-        return found[-1]
-
-    def _gone_on(self, run: Run, change: Change, args: Namespace, steps: Sequence[str]) -> Summary:
-        """The summary of a step of a canary, or of both versions."""
-        if not steps:
-            table = change.compare(args.by) if change.done else None
-            words, rows = f"{change.label}: {change.canary}", [] if table is None else shown_arms(table)
-            lines = [f"  {f'{group} {figure}'.strip()}: {old}, {new}" for group, figure, old, new in rows]
-            text = "\n".join([words, *(["old, new:"] if rows else []), *lines])
-            return Summary(text, "", {"text/html": f"<div>{canary_parts(words, table)}</div>"})
-        step = {
-            "ramp": lambda: change.ramp(share_of(args.ramp, "--ramp")), "promote": change.promote,
-            "rollback": change.rollback,
-        }[steps[0]]()  # fmt: skip
-        self.shell.user_ns[args.output] = step
-        return change_summary(self.shell, run, step, args.wait, args.output)
-
-
-def _function(name: str, variables: Mapping[str, Any]) -> Any:
-    """What a variable holds.
-
-    Raises:
-        UsageError: there is no such variable.
-    """
-    if name not in variables:
-        raise UsageError(f"--promote-when {shortened(name)}: there is no such variable; expected that of a function")
-    return variables[name]
 
 
 @magics_class

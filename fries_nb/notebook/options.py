@@ -201,6 +201,24 @@ def limit_of(given: str | None) -> float | Tuples | None:
     return float(text[:-1]) if text.endswith("s") else Tuples(int(text))
 
 
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def size_of(given: str, option: str) -> int:
+    """A number of bytes.
+
+    >>> size_of("1MB", "--bytes"), size_of("0.5MiB", "--bytes"), size_of("4_096", "--bytes")
+    (1000000, 524288, 4096)
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Z]*)", unquoted(given.strip()).upper().replace("_", ""))
+    if found is None or found[2] not in _UNITS:
+        raise UsageError(f"{option} {shortened(given)}: expected a number of bytes, as in 1MB, 512KiB or 65536")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
 PLACEHOLDER = "new_function"
 """Placeholder for the user's function in the suggested next step."""
 _EXPECTED = "expected OPERATOR=expression, as in FM=MerchantModel(window=10)"

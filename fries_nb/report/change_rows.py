@@ -86,6 +86,7 @@ from fries_nb.report.markup import (
     picture,
     themed,
 )
+from fries_nb.running.shadows import ShadowComparison
 from fries_nb.telemetry.metrics import MISSING
 from fries_nb.words import counted, milliseconds
 
@@ -452,7 +453,7 @@ def effect_parts(effect: ChangeEffect) -> Markup:
 def canary_parts(words: str, table: Any = None) -> Markup:
     """How far a canary is, and its comparison as a table; see ``Change.compare``."""
     if table is None:
-        return part("canary", _EXAMPLES_CSS, words, "", [])
+        return part("rolled_out", _EXAMPLES_CSS, words, [])
     by = table.index.names[0] if table.index.nlevels > 1 else ""
     rows = [
         [*([group] if by else []), figure, *(shown_value(MISSING if side is None else side) for side in sides)]
@@ -460,7 +461,27 @@ def canary_parts(words: str, table: Any = None) -> Markup:
     ]
     if len(rows) > MOST_FIGURES:
         words = f"{words}; {MOST_FIGURES} of {len(rows):,} figures are shown, and change.compare(...) has all"
-    return part("canary", _EXAMPLES_CSS, words, by, rows[:MOST_FIGURES])
+    head = [*([by] if by else []), "figure", "old", "new"]
+    return part("rolled_out", _EXAMPLES_CSS, words, [(f"Both versions, by {by}" if by else "Both versions", head,
+                                                      rows[:MOST_FIGURES])])  # fmt: skip
+
+
+def shadow_parts(words: str, found: ShadowComparison | None) -> Markup:
+    """How far a shadow is, and its last comparison: counts, and the first rows that differ, old beside new."""
+    if found is None:
+        return part("rolled_out", _EXAMPLES_CSS, words, [])
+    counts = [("same", found.same), ("differ", found.differ), *((f"differ in {name}", count) for name, count
+              in sorted(found.columns.items(), key=lambda one: -one[1]))]  # fmt: skip
+    counts += [("only old", found.only_old), ("only new", found.only_new), ("waiting for their partner", found.waiting)]
+    counts += [(f"{name}: failed", count) for name, count in found.failures.items()]
+    counts += [(f"{name}: left out", count) for name, count in found.left_out.items()]
+    tables: list[tuple[str, list[str], Sequence[tuple[str, ...]]]] = [
+        ("Rows compared", ["rows", "number"], [(name, f"{count:,}") for name, count in counts])
+    ]
+    if examples := [(str(source), column, shown_value(old), shown_value(new)) for source, column, old, new
+                    in found.differing]:  # fmt: skip
+        tables.append(("The first that differ", ["source row", "column", "old", "new"], examples[:MOST_FIGURES]))
+    return part("rolled_out", _EXAMPLES_CSS, words, tables)
 
 
 def _figures(measure: EffectFigure) -> Iterator[Cell]:

@@ -398,7 +398,14 @@ class Run(RunMonitor):
             DataflowError: no such operator; or a function that cannot run there or cannot be pickled.
             RunError: the run has ended, or its tuples do not flow yet.
         """
-        return begin_shadow(self._runner, change, share, bytes)
+        shadow = begin_shadow(self._runner, change, share, bytes)
+        self._runner.shadows.append(shadow)
+        return shadow
+
+    @property
+    def shadows(self) -> Sequence[Shadow]:
+        """The shadows that were requested in this process, in order, those that have ended as well."""
+        return tuple(self._runner.shadows)
 
     def set_state(self, operator: str, states: Mapping[Any, Any], *, timeout: float = 30.0) -> Change:
         """Set the states of some keys of an operator, in one transaction between two tuples; returns at once.

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -69,6 +69,9 @@ from fries_nb.storage.durable import join
 from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import Judged, Pointstamps, Printed
 
+if TYPE_CHECKING:
+    from fries_nb.running.shadows import Shadow
+
 _CANCEL_INTERVAL_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
 FLOWING = frozenset(str(state) for state in RunState if state.flows)
@@ -92,6 +95,7 @@ class RegionRunner(QueueShell):
         requeues: the requests to give rows of dead letters back.
         records_of_changes: what was seen when changes began.
         canaries: those that are followed.
+        shadows: those that were requested, in order.
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
@@ -131,6 +135,7 @@ class RegionRunner(QueueShell):
         self.requeues = RunRequeues(self, before)
         self.records_of_changes = ChangeRecords(self, self.looks)
         self.canaries = Canaries(self)
+        self.shadows: list[Shadow] = []
         self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed

@@ -7,6 +7,7 @@ with the functions and states of their copies, or ``drop``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,6 +83,18 @@ class ShadowComparison:
         ]  # fmt: skip
         return DataFrame(rows)
 
+    @property
+    def differing(self) -> list[tuple[Any, str, Any, Any]]:
+        """The first differences one by one: source, column, old and new; of a row without a partner its whole."""
+        found = list[tuple[Any, str, Any, Any]]()
+        for source, old, new in self.pairs:
+            if old is None or new is None:
+                found.append((source, "the row", old, new))
+                continue
+            names = dict.fromkeys([*old, *new])
+            found += [(source, name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
+        return found
+
     def __repr__(self) -> str:
         lines = [f"{counted(self.rows, 'row')} compared: {self.differ} differ"]
         lines += [f"  {name}: {count} differ" for name, count in sorted(self.columns.items(), key=lambda one: -one[1])]
@@ -135,6 +148,7 @@ class Shadow:
     Attributes:
         change: the change that adds it; its ``result()`` waits until the shadow gets rows.
         operators: the operators that are copied: those of the change, and those between them.
+        compared: what ``compare`` has answered last; ``None`` if it was not called.
     """
 
     def __init__(
@@ -145,9 +159,18 @@ class Shadow:
         self._ending: tuple[tuple[str, str], Change] | None = None
         self.change = change
         self.operators = tuple(operators)
+        self.compared: ShadowComparison | None = None
 
     def __repr__(self) -> str:
         return f"Shadow({', '.join(self._updates)}; {self.state})"
+
+    def __str__(self) -> str:
+        words = f"shadow of {', '.join(self._updates)}: {self.state}"
+        if self.state in ("beginning", "aborted"):
+            return words
+        result = self.change.result(0)
+        begun_s = self.change.requested_s + (result.waited_ms + result.delay_ms) / 1_000
+        return f"{words}, since {time.strftime('%H:%M:%S', time.localtime(begun_s))}"
 
     @property
     def state(self) -> str:
@@ -173,6 +196,11 @@ class Shadow:
             TimeoutError: the worker has not answered in time.
         """
         self._refuse_unless_open("compared")
+        self.compared = found = self._look(timeout)
+        return found
+
+    def _look(self, timeout: float) -> ShadowComparison:
+        """What the worker that compares has seen, and what was counted elsewhere."""
         graph = self._runner.graph
         tails = [name for name in self.operators if comparison_of(name) in graph]
         found = [one.value.so_far() for name in tails for one in self._runner.looks.states(

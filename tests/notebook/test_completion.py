@@ -31,6 +31,8 @@ pytestmark = pytest.mark.usefixtures("with_fraud")
         ("%fries_frontier FM --o", "--of"),
         ("%%fries_reconfigure --no", "--no-pruning"),
         ("%fries_run --au", "--audit"),
+        ("%fries_shadow F", "FM="),
+        ("%fries_shadow --pro", "--promote"),
     ],
 )
 def test_names_and_options_are_completed(

@@ -94,6 +94,8 @@ def test_every_example_in_the_help_of_a_magic_runs(shell: InteractiveShell, read
                 told(shell, "%fries_reconfigure FM=better")  # that there is one to roll back
             if magic == "fries_canary":  # there is one to look at
                 told(shell, "%fries_canary FM=better")
+            if magic == "fries_shadow":
+                told(shell, "%fries_shadow FM=better")
             if cell.startswith("%fries_apply"):  # there is a difference
                 shell.run_cell(DECLARED.replace("[0.4, 0.6]", "[0.5, 0.5]")).raise_error()
             result = told(shell, cell)

@@ -31,7 +31,7 @@ def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
     assert "".join(capsys.readouterr()) == ""
     names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
     expected = "dataflow run reconfigure rollback requeue stop plan status constrain audit report frontier loops"
-    expected += " rescale examples compare dashboard diff apply state rows canary"
+    expected += " rescale examples compare dashboard diff apply state rows canary shadow"
     assert names == {f"fries_{name}" for name in expected.split()}
     assert len(shell.Completer.custom_matchers) == 1
     shell.run_line_magic("unload_ext", "fries_nb")
@@ -179,9 +179,16 @@ def test_misuse_is_one_line(
         ("%fries_canary FM=dict --steps 5%,200%", "--steps 200%: expected a share"),
         ("%fries_canary FM=dict --steps 5%,1 --every soon", "--every soon: expected rows of the new version"),
         ("%fries_canary FM=dict --steps 5%,1 --every 9 --promote-when f", "there is no such variable"),
+        ("%fries_shadow", "'fraud' has no shadow; %fries_shadow FM=new_model begins one"),
+        ("%fries_shadow --drop", "'fraud' has no shadow"),
+        ("%fries_shadow --bytes 1MB", "--bytes begins a shadow; expected OPERATOR=expression as well"),
+        ("%fries_shadow --promote --drop", "--drop is of the open shadow, and stands alone"),
+        ("%fries_shadow FM=dict --promote", "--promote is of the open shadow, and stands alone"),
+        ("%fries_shadow FM=dict --share half", "--share half: expected a share, as in 5% or 0.05"),
+        ("%fries_shadow FM=dict --bytes much", "--bytes much: expected a number of bytes, as in 1MB"),
     ],
 )
-def test_misuse_of_a_canary_is_one_line(
+def test_misuse_of_a_canary_or_a_shadow_is_one_line(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str], run: StandIn, line: str, said: str
 ) -> None:
     """And nothing is requested."""
@@ -209,6 +216,29 @@ def test_a_canary_is_begun_shown_and_gone_on_with(shell: InteractiveShell, run: 
     for line, share in (("--ramp 25%", 0.25), ("--promote", 1.0), ("--rollback", 0.0)):
         told(shell, f"%fries_canary {line}")
         assert run.canaries.shares["u2"] == share
+
+
+def test_a_shadow_is_begun_shown_and_ended(shell: InteractiveShell, run: StandIn) -> None:
+    """Options become those of a run; counts and examples are shown, old beside new; one that has ended keeps them."""
+    shown = told(shell, "%fries_shadow FM=dict --share 50% --bytes 1MB -o mine")
+    assert "Next: %fries_shadow, %fries_shadow --promote" in shown
+    assert shell.user_ns["mine"] is run.shadows[0]
+    assert run.asked == {"share": 0.5, "bytes": 1_000_000}
+    shown = told(shell, "%fries_shadow")
+    assert shown.startswith("shadow of FM: open, since ")
+    for words in ("1,002 rows compared: 12 differ", "FM: failed on 4 rows", "numbers: 5 rows left out"):
+        assert words in shown
+    assert "\nold, new:\n  ('numbers', 0, 7), <b>: 0.5, 0.75\n  ('numbers', 0, 9), the row: {'n': 1}, null" in shown
+    assert "card" not in shown
+    html = shell.run_cell("%fries_shadow").result._repr_mimebundle_()["text/html"]
+    assert "&lt;b&gt;</td><td>0.5</td><td>0.75" in html
+    told(shell, "%fries_shadow --drop")
+    assert "shadow of FM: dropped, since " in told(shell, "%fries_shadow")
+    assert "1,002 rows compared" in told(shell, "%fries_shadow")
+    assert "cannot be promoted" in str(shell.run_cell("%fries_shadow --promote").error_in_exec)
+    told(shell, "%fries_shadow MC=dict")
+    told(shell, "%fries_shadow --promote")
+    assert run.shadows[1].state == "promoted"
 
 
 def test_what_runs_is_replaced_only_when_that_is_said(

@@ -14,6 +14,8 @@ from fries_nb.changes.change import Change, FunctionPairs
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress
+from fries_nb.dataflow.masking import MASK
+from fries_nb.running.shadows import Shadow, ShadowComparison
 
 
 @dataclass
@@ -39,6 +41,26 @@ class StandInCanaries:
             table = DataFrame(figures, index=MultiIndex.from_tuples([(7, arm) for arm in ARMS], names=[by, "arm"]))
         table.attrs["hidden_columns"] = ["card"]
         return table
+
+
+FOUND = ShadowComparison(
+    990, 12, {"<b>": 12}, 1, 0, 3, {"FM": 4}, {"numbers": 5}, {"FM": (0.2, 0.4)},
+    ((("numbers", 0, 7), {"<b>": 0.5, "card": MASK}, {"<b>": 0.75, "card": MASK}), (("numbers", 0, 9), {"n": 1}, None)),
+)  # fmt: skip
+"""As a run's, hidden columns masked; with what a page must escape."""
+
+
+class StandInShadow(Shadow):
+    """A shadow that has found ``FOUND``, and ends with the next change."""
+
+    request: Callable[[], Change]
+
+    def _look(self, timeout: float) -> ShadowComparison:
+        return FOUND
+
+    def _end(self, words: tuple[str, str], *_: Any) -> Change:
+        self._ending = (words, self.request())
+        return self._ending[1]
 
 
 @dataclass

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from changes_asked import ChangesAsked, StandInCanaries
+from changes_asked import ChangesAsked, StandInCanaries, StandInShadow
 from IPython.core.interactiveshell import InteractiveShell
 from pandas import DataFrame
 from traitlets.config import Config
@@ -154,6 +154,7 @@ class StandIn:
         self.asked: dict[str, Any] = {}
         self.made: tuple[Change, ...] = ()
         self.canaries = StandInCanaries()
+        self.shadows: tuple[StandInShadow, ...] = ()
         self.tried: list[tuple[Any, int]] = []
         self.no_examples = ""
         self.cancelled: list[str] = []
@@ -235,6 +236,14 @@ class StandIn:
             asked.resolve(Outcome(asked.id, scheduler, outcome, error, components=parts, needs_force=bool(doubted)))
         self.made = (*self.made, asked)
         return asked
+
+    def shadow(self, change: dict[str, Any], **limits: Any) -> StandInShadow:
+        """By a change of these functions, and ended by another one."""
+        made = self.reconfigure(change)
+        shadow = StandInShadow(None, made, made.updates, [*change])  # type: ignore[arg-type]
+        self.asked, shadow.request = limits, lambda: self.reconfigure(change)
+        self.shadows = (*self.shadows, shadow)
+        return shadow
 
     def _step(self, change: str, share: float) -> Change:
         """The same functions again."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -184,6 +184,19 @@ def _limit(every: Limit | None, further: str) -> str:
     return f"{every.count:,}{further} rows of the new version" if isinstance(every, Tuples) else f"{every:g}{further} s"
 
 
+MOST_LOOKS = 600
+"""Number of looks at both arms that are kept: of a long canary every second one, then every fourth, and so on."""
+
+
+@dataclass(frozen=True)
+class ArmsLook:
+    """What both arms had done at a time, in seconds since the Unix epoch."""
+
+    at_s: float
+    old: ArmCounts
+    new: ArmCounts
+
+
 @dataclass(frozen=True)
 class CanaryStatus:
     """How far a canary is.
@@ -195,6 +208,7 @@ class CanaryStatus:
         new: what its own has done.
         waits: the next step and what it waits for, in a sentence; empty if it does not go on by itself.
         reason: why the last step was made, in a sentence; empty if by the user.
+        history: what both had done over time: at most ``MOST_LOOKS`` looks, evenly, from its begin on.
     """
 
     share: float
@@ -203,6 +217,7 @@ class CanaryStatus:
     new: ArmCounts = NONE_YET
     waits: str = ""
     reason: str = ""
+    history: tuple[ArmsLook, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(self.since_s))

@@ -90,6 +90,7 @@ class Change:
         constraint: the sequence of the latency constraint by whose policy it was requested; empty if by the user.
         undoes: id of the change that it rolls back; empty if it is no rollback.
         step_of: the share and the canary of which it is a further step, as in "25% of u3"; empty if it is none.
+        compared: what ``compare`` has answered last, by the user or a gate; ``None`` if it was not called.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Change:
         step_of: str = "",
     ) -> None:
         self._run = run
+        self.compared: Any = None
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
@@ -307,7 +309,8 @@ class Change:
             RunError: the run has ended without it, or the rows cannot be copied.
             TimeoutError: a worker has not answered in time.
         """
-        return self._run.compare(self, by, timeout)
+        self.compared = found = self._run.compare(self, by, timeout)
+        return found
 
     def sample(self, *, timeout: float = 30.0) -> Any:
         """The sampled rows of both versions, of which ``compare`` tells, for figures of one's own.

@@ -20,9 +20,10 @@ from fries_nb.changes.change_replay import ChangeReplay, row_versions
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.panels import DagPanel, RunMoment, TableView, clock_time
+from fries_nb.notebook.rollout_panel import RolloutPanel
 from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.notebook.widgets import DagView, answer_in_subshell, words_html
-from fries_nb.report.change_rows import canary_parts, function_parts, time_parts
+from fries_nb.report.change_rows import function_parts, time_parts
 from fries_nb.run import Run
 from fries_nb.words import milliseconds
 
@@ -178,15 +179,15 @@ class ChangePanel(ipywidgets.VBox):
     """The changes of a run, the newest first, and the selected one. A change is selected when it is requested.
 
     Its parts are the attributes ``table``, ``details``, ``revert``, ``cancel``, ``replay`` and ``result``, and ``bar``,
-    which controls a replay and belongs beside the picture. It reverts and cancels no change of an operator that the
-    page may not change, by ``changes``, and compares both versions of a canary if it ``shows_values``.
+    which controls a replay and belongs beside the picture; ``rollout`` is for canaries and shadows. It reverts and
+    cancels no change of an operator that the page may not change, by ``changes``, and compares both versions of a
+    canary or a shadow if it ``shows_values``.
     """
 
     def __init__(
         self, run: Run, pictures: DagPanel, changes: Callable[[str], bool] = lambda operator: True,
         shows_values: bool = True,
     ) -> None:  # fmt: skip
-        self._shows_values = shows_values
         self._run, self._changes = run, changes
         self._known: Mapping[str, Change] = {}
         self._to_play: Change | None = None  # the newest change, until it is done
@@ -199,8 +200,7 @@ class ChangePanel(ipywidgets.VBox):
         self.cancel = self._button("Cancel", "Abort it, if it was not decided yet", self._cancelled)
         self.replay = self._button("Replay", "Show its message and markers in the picture once more", self._replayed)
         self.bar = ReplayBar(pictures.view, lambda: pictures.show_plan(None))
-        self.compare = self._button("Compare", "Show both versions of the canary side by side", self._compared)
-        self.promote = self._button("Promote", "Let the new version process all rows", self._promoted)
+        self.rollout = RolloutPanel(run, self._fixed, shows_values, self._say)
         self._buttons = ipywidgets.HBox([self.revert, self.cancel, self.replay])
         self._buttons.layout.flex_flow = "row wrap"
         self.table.observe(lambda _: self._select(RunMoment(self._run)), names="selected")
@@ -234,35 +234,33 @@ class ChangePanel(ipywidgets.VBox):
         if change is None:
             self._shown, self.children = (), [self.table]
             return
+        self.rollout.show(change, moment.over)
         waits = "" if change.done else why_waits(moment, change)
-        fixed = self._fixed(change)
+        fixed = self._fixed(sorted(change.plan.targets))
         refused = fixed or (change.blocked_by() if change.done and not moment.over else "the run has ended")
         outcome = change.result(0).outcome if change.done else ""
-        canary = str(change.canary or "")
-        shown = (change, outcome, waits, refused, canary)
+        shown = (change, outcome, waits, refused)
         if shown == self._shown:
             return
         self.revert.disabled, self.revert.tooltip = bool(refused), refused or "Change its operators back"
         self.cancel.disabled, self.replay.disabled = change.done or bool(fixed), outcome != "done"
-        self.details.value = words_html(f"{change.id}: {waits}") if waits else self._facts(change, canary)
-        self.compare.disabled = not canary
-        self.promote.disabled = not canary or moment.over or bool(fixed) or change.share in (0, 1)
-        further = [*([self.compare] if self._shows_values else []), self.promote] if canary else []
-        self._buttons.children = [self.revert, self.cancel, self.replay, *further]
-        self.children = [self.table, self._buttons, self.result, self.details]
+        self.details.value = words_html(f"{change.id}: {waits}") if waits else self._facts(change)
+        self.children = [self.table, self._buttons, self.result, self.rollout, self.details]
         self._shown = shown  # not before, since an update that failed is made again
 
-    def _fixed(self, change: Change) -> str:
-        """Why the page may not undo a change, as a message; empty if it may."""
-        fixed = [name for name in sorted(change.plan.targets) if not self._changes(name)]
+    def _fixed(self, operators: Sequence[str]) -> str:
+        """Why the page may not change operators, as a message; empty if it may."""
+        fixed = [name for name in operators if not self._changes(name)]
         return f"this page does not change {', '.join(fixed)}" if fixed else ""
 
-    def _facts(self, change: Change, canary: str) -> str:
-        """Where the time of a change went, or why it had no effect; how far a canary is; and its functions."""
+    def _say(self, words: str, failed: bool = False) -> None:
+        self.result.value = words_html(words, failed)
+
+    def _facts(self, change: Change) -> str:
+        """Where the time of a change went, or why it had no effect; and its functions."""
         result = change.result(0)
         head = time_parts(result) if result.outcome == "done" else words_html(result.error, failed=True)
-        told = canary_parts(canary) if canary else ""
-        return f"{head}{told}{function_parts(change, self._run.graph.order)}"
+        return f"{head}{function_parts(change, self._run.graph.order)}"
 
     def _button(self, words: str, tooltip: str, clicked: Callable[[Change], None]) -> ipywidgets.Button:
         button = ipywidgets.Button(description=words, tooltip=tooltip, disabled=True)
@@ -274,32 +272,8 @@ class ChangePanel(ipywidgets.VBox):
         if (change := self._known.get(self.table.selected)) is not None:
             clicked(change)
 
-    def _compared(self, change: Change) -> None:
-        if not self._shows_values:
-            return
-        self.result.value = words_html("comparing ...")
-        threading.Thread(target=self._compare, args=[change], name="fries-compare", daemon=True).start()
-
-    def _compare(self, change: Change) -> None:
-        try:
-            self.result.value = canary_parts(str(change.canary), change.compare())
-        except (FriesError, TimeoutError) as error:
-            self.result.value = words_html(str(error), failed=True)
-
-    def _promoted(self, change: Change) -> None:
-        if fixed := self._fixed(change):
-            self.result.value = words_html(fixed, failed=True)
-            return
-        self.promote.disabled = True
-        try:
-            step = change.promote()
-        except FriesError as error:
-            self.result.value = words_html(str(error), failed=True)
-        else:
-            self.result.value = words_html(f"change {step.id}: {change.id} goes on to all rows")
-
     def _reverted(self, change: Change) -> None:
-        if fixed := self._fixed(change):  # a button that is disabled in the page is no protection
+        if fixed := self._fixed(sorted(change.plan.targets)):  # a button that is disabled in the page is no protection
             self.result.value = words_html(fixed, failed=True)
             return
         self.revert.disabled = True
@@ -317,7 +291,7 @@ class ChangePanel(ipywidgets.VBox):
         self._shown = ()
 
     def _cancelled(self, change: Change) -> None:
-        if fixed := self._fixed(change):
+        if fixed := self._fixed(sorted(change.plan.targets)):
             self.result.value = words_html(fixed, failed=True)
             return
         change.cancel()

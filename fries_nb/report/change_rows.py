@@ -52,14 +52,15 @@ import linecache
 import re
 import reprlib
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from markupsafe import Markup
 
-from fries_nb.changes.arm_comparison import shown_arms
+from fries_nb.changes.arm_comparison import ArmCounts, shown_arms
+from fries_nb.changes.canary_gates import ArmsLook
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import ChangeEffect, EffectFigure
 from fries_nb.changes.change_examples import Example, Examples
@@ -71,6 +72,7 @@ from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import exception_text
 from fries_nb.report import markup
 from fries_nb.report.dag import STATES, draw
+from fries_nb.report.latency import Scale, grid, time_axis
 from fries_nb.report.layout import layout
 from fries_nb.report.markup import (
     BLUE,
@@ -79,14 +81,16 @@ from fries_nb.report.markup import (
     GREY,
     ORANGE,
     SKY,
+    TextColumn,
     escaped,
     in_one_style,
     number,
     part,
     picture,
+    rows_svg,
     themed,
 )
-from fries_nb.running.shadows import ShadowComparison
+from fries_nb.running.shadows import Shadow, ShadowComparison
 from fries_nb.telemetry.metrics import MISSING
 from fries_nb.words import counted, milliseconds
 
@@ -456,7 +460,7 @@ def canary_parts(words: str, table: Any = None) -> Markup:
         return part("rolled_out", _EXAMPLES_CSS, words, [])
     by = table.index.names[0] if table.index.nlevels > 1 else ""
     rows = [
-        [*([group] if by else []), figure, *(shown_value(MISSING if side is None else side) for side in sides)]
+        [*([group] if by else []), figure, *(shown_value(_side(side)) for side in sides)]
         for group, figure, *sides in shown_arms(table)
     ]
     if len(rows) > MOST_FIGURES:
@@ -466,20 +470,129 @@ def canary_parts(words: str, table: Any = None) -> Markup:
                                                       rows[:MOST_FIGURES])])  # fmt: skip
 
 
+def rollout_parts(change: Change, shadow: Shadow | None = None, shows_values: bool = True) -> Markup:
+    """How far a canary or a shadow is, what both versions have done, and their last comparison; empty of others.
+
+    Of values of rows, which a comparison has, nothing is told unless it ``shows_values``.
+    """
+    if shadow is not None:
+        return shadow_parts(str(shadow), shadow.compared if shows_values else None)
+    if (status := change.canary) is None:
+        return Markup("")
+    told = canary_parts(str(status), change.compared if shows_values else None)
+    if len(status.history) < 2:
+        return told
+    return told + part("figure", arms_svg(status.history), "Both versions since the canary began.")
+
+
+_ARM_LEFT, _ARM_RIGHT, _ARM_TOP, _ARM_PANEL, _ARM_GAP, _ARM_BELOW = 64.0, 18.0, 32.0, 84.0, 26.0, 42.0
+_ARMS_LIGHT = {
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
+    ".axis, .key": f"font-size: 11.5px; fill: {markup.INK}",
+    ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
+    ".old, .new": "fill: none; stroke-width: 1.8px; stroke-linejoin: round",
+    ".old": f"stroke: {BLUE}; stroke-dasharray: 6 3",
+    ".new": f"stroke: {ORANGE}",
+}
+_ARMS_DARK = {
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".axis, .key": f"fill: {markup.NIGHT_INK}",
+    ".grid": f"stroke: {markup.NIGHT_LINE}",
+    ".old": f"stroke: {SKY}",
+}
+_ARMS_CSS = themed(".fries-arms-svg", _ARMS_LIGHT, _ARMS_DARK)
+_MEASURES: tuple[tuple[str, Callable[[ArmCounts], float | None]], ...] = (
+    ("ms a row", lambda arm: arm.ms), ("failed rows", lambda arm: float(arm.failures))
+)  # fmt: skip
+
+
+def arms_svg(history: Sequence[ArmsLook], width: float = WIDTH) -> str:
+    """Draw the time that a row takes and the failed rows of both versions over time; from two looks on.
+
+    >>> looks = [ArmsLook(at_s, ArmCounts(9, 0, 0.2), ArmCounts(1, at_s > 5, 0.4)) for at_s in (0.0, 5.0, 10.0)]
+    >>> svg = arms_svg(looks)
+    >>> 'aria-label="Both versions over 10 s; at last: old 0.2 ms a row, 0 failed; new 0.4 ms a row, 1 failed"' in svg
+    True
+    >>> svg.count("<polyline")
+    4
+    """
+    began_s, last = history[0].at_s, history[-1]
+    across = Scale.of_time(0.0, last.at_s - began_s, _ARM_LEFT, width - _ARM_RIGHT)
+    drawn, bottom = "", _ARM_TOP - _ARM_GAP
+    for title, of in _MEASURES:
+        top, bottom = bottom + _ARM_GAP, bottom + _ARM_GAP + _ARM_PANEL
+        spots = {
+            arm: [(look.at_s - began_s, value) for look in history if (value := of(getattr(look, arm))) is not None]
+            for arm in ("old", "new")
+        }
+        up = Scale.of([value for each in spots.values() for _, value in each], bottom, top, logarithmic=False)
+        drawn += grid(up, across, title, (top + bottom) / 2)
+        for arm, values in spots.items():
+            corners = " ".join(f"{number(across.at(at_s))},{number(up.at(value))}" for at_s, value in values)
+            drawn += f'<polyline class="{arm}" points="{corners}"/>'
+    key = "".join(
+        f'<line class="{arm}" x1="{number(x)}" x2="{number(x + 24)}" y1="14" y2="14"/>'
+        f'<text class="key" x="{number(x + 30)}" y="18">{arm} version</text>'
+        for arm, x in (("old", _ARM_LEFT), ("new", _ARM_LEFT + 130))
+    )
+    ends = [f"{name} {'no' if arm.ms is None else f'{arm.ms:g}'} ms a row, {arm.failures:,} failed"
+            for name, arm in (("old", last.old), ("new", last.new))]  # fmt: skip
+    alt_text = f"Both versions over {last.at_s - began_s:.0f} s; at last: {'; '.join(ends)}"
+    axis = time_axis(across, bottom, " since the canary began")
+    return picture("arms", (width, bottom + _ARM_BELOW), alt_text, _ARMS_CSS, key, drawn, axis)
+
+
+def rollout_svgs(change: Change, shadow: Shadow | None) -> list[str]:
+    """The same as pictures, for what keeps no HTML: nothing of a change that is neither."""
+    if shadow is not None and (found := shadow.compared) is not None:
+        counted_as = (TextColumn("Rows"), TextColumn("Number", number=True))
+        drawn = [rows_svg(str(shadow), counted_as, _counts(found))]
+        columns = tuple(TextColumn(name) for name in ("Source row", "Column", "Old", "New"))
+        examples = _shown_differences(found)[:_MOST_DRAWN]
+        return [*drawn, *([rows_svg("The first that differ", columns, examples)] if examples else [])]
+    if shadow is not None or (status := change.canary) is None:
+        return []
+    drawn = [arms_svg(status.history)] if len(status.history) > 1 else []
+    if change.compared is None:
+        return drawn
+    rows = [(f"{group} {figure}".strip(), shown_value(_side(old)), shown_value(_side(new)))
+            for group, figure, old, new in shown_arms(change.compared)]  # fmt: skip
+    columns = (TextColumn("Figure"), *(TextColumn(name, number=True) for name in ("Old", "New")))
+    return [*drawn, rows_svg(f"{change.label}: both versions", columns, rows[:_MOST_DRAWN])]
+
+
+_MOST_DRAWN = 20
+"""Rows of a comparison in a picture."""
+
+
+def _side(value: Any) -> Any:
+    return MISSING if value is None else value
+
+
+def _counts(found: ShadowComparison) -> list[tuple[str, str]]:
+    """What a shadow's comparison has counted, by what it is."""
+    by_column = sorted(found.columns.items(), key=lambda one: -one[1])
+    counts = [("same", found.same), ("differ", found.differ), *((f"differ in {name}", n) for name, n in by_column)]
+    counts += [("only old", found.only_old), ("only new", found.only_new), ("waiting for their partner", found.waiting)]
+    counts += [(f"{name}: failed", count) for name, count in found.failures.items()]
+    counts += [(f"{name}: left out", count) for name, count in found.left_out.items()]
+    return [(name, f"{count:,}") for name, count in counts]
+
+
+def _shown_differences(found: ShadowComparison) -> list[tuple[str, ...]]:
+    return [(str(source), column, shown_value(old), shown_value(new)) for source, column, old, new in found.differing]
+
+
 def shadow_parts(words: str, found: ShadowComparison | None) -> Markup:
     """How far a shadow is, and its last comparison: counts, and the first rows that differ, old beside new."""
     if found is None:
         return part("rolled_out", _EXAMPLES_CSS, words, [])
-    counts = [("same", found.same), ("differ", found.differ), *((f"differ in {name}", count) for name, count
-              in sorted(found.columns.items(), key=lambda one: -one[1]))]  # fmt: skip
-    counts += [("only old", found.only_old), ("only new", found.only_new), ("waiting for their partner", found.waiting)]
-    counts += [(f"{name}: failed", count) for name, count in found.failures.items()]
-    counts += [(f"{name}: left out", count) for name, count in found.left_out.items()]
     tables: list[tuple[str, list[str], Sequence[tuple[str, ...]]]] = [
-        ("Rows compared", ["rows", "number"], [(name, f"{count:,}") for name, count in counts])
+        ("Rows compared", ["rows", "number"], _counts(found))
     ]
-    if examples := [(str(source), column, shown_value(old), shown_value(new)) for source, column, old, new
-                    in found.differing]:  # fmt: skip
+    if examples := _shown_differences(found):
         tables.append(("The first that differ", ["source row", "column", "old", "new"], examples[:MOST_FIGURES]))
     return part("rolled_out", _EXAMPLES_CSS, words, tables)
 

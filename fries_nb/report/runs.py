@@ -22,11 +22,12 @@ from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.change_rows import (
-    canary_parts,
     effect_parts,
     example_parts,
     function_parts,
     replay_frames,
+    rollout_parts,
+    rollout_svgs,
     time_parts,
 )
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
@@ -53,6 +54,7 @@ from fries_nb.report.plan_section import (
 )
 from fries_nb.run import Run
 from fries_nb.running.results import DataflowPlan, RunVerdict, Story, naive_targets
+from fries_nb.running.shadows import Shadow
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.words import NONE, milliseconds
 
@@ -88,7 +90,7 @@ def run_page(story: Story) -> str:
         latency=latency_svg(story.points, story.marks, bands_of(story.judged)) if story.points else "",
         **_constraints(story),
         **_progress(story),
-        **_changes(story.changes, story.replays, story.examples),
+        **_changes(story.changes, story.replays, story.examples, story.shadows),
         operators=_operators(story.graph, story.snapshot),
         operator_columns=_OPERATORS,
         verdict=_audit(story),
@@ -130,28 +132,32 @@ def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]
 
 
 def _changes(
-    changes: Sequence[Change], replays: Sequence[ChangeReplay], examples: Mapping[str, Examples]
+    changes: Sequence[Change], replays: Sequence[ChangeReplay], examples: Mapping[str, Examples],
+    shadows: Sequence[Shadow],
 ) -> dict[str, object]:  # fmt: skip
     """A row for each change, what went wrong, and details of the newest that have ended."""
     results = [change.result(timeout=0) if change.done else None for change in changes]
     by_id = {change.id: change for change in changes}
+    by_change = {shadow.change.id: shadow for shadow in shadows}
     return {
         "changes": [*map(_change_row, changes, results)],
         "change_columns": _CHANGES,
         "failures": [result for result in results if result is not None and result.error],
-        "details": [_details(by_id[replay.change], replay, examples.get(replay.change)) for replay in replays],
+        "details": [
+            _details(by_id[replay.change], replay, examples.get(replay.change), by_change.get(replay.change))
+            for replay in replays
+        ],
         "schedulers": tuple(dict.fromkeys(change.plan.scheduler for change in changes)),
     }
 
 
 def _details(
-    change: Change, replay: ChangeReplay, examples: Examples | None
+    change: Change, replay: ChangeReplay, examples: Examples | None, shadow: Shadow | None
 ) -> tuple[Change, Markup, Markup, Markup, Markup]:  # fmt: skip
-    """Where the time of a change went, how far a canary is, its functions, what they made of rows, its steps."""
+    """Where the time of a change went, how far it is rolled out, its functions, what they made of rows, its steps."""
     functions = function_parts(change, replay.graph.order)
     shown = Markup("") if examples is None else example_parts(examples)
-    status = change.canary
-    told = Markup("") if status is None else canary_parts(str(status))
+    told = rollout_parts(change, shadow)
     return change, time_parts(change.result(0)), told + functions, shown, replay_frames(replay)
 
 
@@ -184,7 +190,7 @@ def _audit(story: Story) -> str:
 
 
 def run_svg(run: Run) -> str:
-    """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, hosts."""
+    """The dataflow with the last change, latency, the last canary or shadow, progress, constraints, buffers, hosts."""
     loops = run.loops()
     rounds = {loop.name: loop.rounds for loop in loops}
     shown = last_change(run)
@@ -196,7 +202,10 @@ def run_svg(run: Run) -> str:
     sizes, judged = run.history.buffers, run.history.constraints
     buffers = [buffers_svg(sizes, run.history.chains, judged[0].at_s, judged[-1].at_s)] if sizes else []
     hosts = hosts_svg(run.topology(), {}, before_now(run.history.hosts))
-    return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
+    by_change = {shadow.change.id: shadow for shadow in run.shadows}
+    told = [rollout_svgs(change, by_change.get(change.id)) for change in run.changes]
+    rolled_out = next(filter(None, reversed(told)), [])
+    return stacked(dataflow, latency, *rolled_out, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
 
 
 def last_change(run: Run) -> Shown:

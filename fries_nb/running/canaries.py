@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fries_nb.changes.arm_comparison import NONE_YET, counts_of
-from fries_nb.changes.canary_gates import CanaryStatus, GateDecision, GateProgress, Gates
+from fries_nb.changes.canary_gates import MOST_LOOKS, ArmsLook, CanaryStatus, GateDecision, GateProgress, Gates
 from fries_nb.changes.change import Change
 from fries_nb.errors import FriesError
 from fries_nb.protocol.messages import ArmsSeen
@@ -70,6 +70,8 @@ class _Following:
         self._run, self._change, self._gates = run, change, gates
         self._statuses = statuses
         self._reason = ""
+        self._looks: list[ArmsLook] = []
+        self._step, self._passed = 1, 0  # every so many looks are kept, and how many have passed since the last
 
     def run(self) -> None:
         if self._change.result().outcome != "done":
@@ -85,14 +87,27 @@ class _Following:
             try:
                 parts = self._run.arms(self._change, False, _ANSWERED_S)
                 old, new = counts_of(parts, "old"), counts_of(parts, "new")
+                self._keep(ArmsLook(time.time(), old, new), is_over)
             except (FriesError, TimeoutError) as error:  # the workers are restored, say, or one is in a long call
                 _log.debug("of canary %s: %s", self._change.id, error)
             waits = "" if is_over else progress.words
-            self._statuses[self._change.id] = CanaryStatus(share, since_s, old, new, waits, self._reason)
+            self._statuses[self._change.id] = CanaryStatus(
+                share, since_s, old, new, waits, self._reason, tuple(self._looks)
+            )
             if is_over:
                 return
             if (decision := progress.judge(new, time.monotonic(), self._compare)) is not None:
                 self._go_on(decision)
+
+    def _keep(self, look: ArmsLook, is_last: bool) -> None:
+        """Keep a look, if it is its turn; when there are too many, every second one goes, and half as many come."""
+        self._passed += 1
+        if self._passed >= self._step or is_last:
+            self._looks.append(look)
+            self._passed = 0
+        if len(self._looks) > MOST_LOOKS:
+            del self._looks[1::2]
+            self._step *= 2
 
     def _compare(self) -> Any:
         return self._change.compare()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -45,6 +45,9 @@ from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.transport.envelopes import Packed, unpack
+
+if TYPE_CHECKING:
+    from fries_nb.running.shadows import Shadow
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,8 @@ class Story:
     ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
     of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported;
     ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one; ``replays`` those of
-    the newest changes that have ended, ``examples`` by their ids what they made of recent rows, as far as that is kept.
+    the newest changes that have ended, ``examples`` by their ids what they made of recent rows, as far as that is kept;
+    ``shadows`` those that were requested.
     """
 
     graph: Graph
@@ -177,6 +181,7 @@ class Story:
     topologies: Sequence[HostCount] = ()
     replays: Sequence[ChangeReplay] = ()
     examples: Mapping[str, Examples] = field(default_factory=dict)
+    shadows: Sequence[Shadow] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -430,6 +430,7 @@ class RunMonitor:
             topologies=self.history.hosts,
             replays=self._runner.queue.replays(newest),
             examples=self._runner.queue.kept_examples(newest),
+            shadows=tuple(self._runner.shadows),
         )
 
     def _judged(self) -> RunVerdict | TraceError:

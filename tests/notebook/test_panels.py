@@ -26,6 +26,7 @@ from fries_nb.notebook.panels import FORMATS, FRAMES, PICTURES, DagPanel, RunMom
 from fries_nb.protocol.messages import Paused, Report, WorkerId
 from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.host_rows import bytes_of
+from fries_nb.report.runs import run_svg
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
@@ -58,25 +59,102 @@ def test_an_open_canary_is_told_of_compared_and_promoted(run: StandIn) -> None:
     panel = ChangePanel(run, DagPanel(run))  # type: ignore[arg-type]
     plain = run.reconfigure({"FM": dict})
     panel.update(RunMoment(run))  # type: ignore[arg-type]
-    assert panel.compare not in panel._buttons.children
+    rollout = panel.rollout
+    assert rollout.layout.display == "none"
     run.canaries.waits = "waits for <rows>"
     change = run.reconfigure({"FM": dict}, canary=0.05)
     panel.update(RunMoment(run))  # type: ignore[arg-type]
-    assert "5% of the cohorts since " in panel.details.value
-    assert "waits for &lt;rows&gt;" in panel.details.value
-    panel.compare.click()
-    until(lambda: "Both versions" in panel.result.value)
-    assert "&lt;b&gt; mean</td><td>0.5</td><td>0.75" in panel.result.value
-    assert "4000" not in panel.result.value
-    assert "card mean</td><td>•••</td>" in panel.result.value
+    assert "5% of the cohorts since " in rollout.told.value
+    assert "waits for &lt;rows&gt;" in rollout.told.value
+    assert "at last: old 0.2 ms a row, 0 failed; new 0.4 ms a row, 1 failed" in rollout.told.value
+    rollout.compare.click()
+    until(lambda: "compared at" in panel.result.value)
+    panel.update(RunMoment(run))  # type: ignore[arg-type]
+    assert "&lt;b&gt; mean</td><td>0.5</td><td>0.75" in rollout.told.value
+    assert "4000" not in rollout.told.value
+    assert "card mean</td><td>•••</td>" in rollout.told.value
     readers = ChangePanel(run, DagPanel(run), shows_values=False)  # type: ignore[arg-type]
     readers.update(RunMoment(run))  # type: ignore[arg-type]
-    readers.compare.click()
-    assert readers.promote in readers._buttons.children
-    assert (readers.compare in readers._buttons.children, readers.result.value) == (False, "")
-    panel.promote.click()
-    assert run.canaries.shares == {change.id: 1.0}
+    readers.rollout.compare.click()
+    assert rollout.compare in rollout._row.children
+    assert (readers.rollout.compare in readers.rollout._row.children, readers.result.value) == (False, "")
+    assert "mean" not in readers.rollout.told.value
+    rollout.promote.click()
+    assert run.canaries.shares == {change.id: 0.05}
+    rollout.confirm.click()
+    until(lambda: run.canaries.shares == {change.id: 1.0})
     assert plain.canary is None
+
+
+def test_the_share_of_a_canary_is_asked_before_it_is_changed(run: StandIn) -> None:
+    """No other share than a larger one, or none; what is asked is forgotten when the share has changed meanwhile."""
+    panel = ChangePanel(run, DagPanel(run))  # type: ignore[arg-type]
+    change, rollout = run.reconfigure({"FM": dict}, canary=0.25), panel.rollout
+
+    def asked() -> bool:
+        return rollout._asked.layout.display is None
+
+    def shown() -> None:
+        panel.table.selected = change.id  # a step is a change, which is selected when it is new
+        panel.update(RunMoment(run))  # type: ignore[arg-type]
+
+    shown()
+    shown()
+    assert [share for _, share in rollout.share.options][:3] == [0.0, 0.25, 0.26]
+    assert (rollout.share.value, asked()) == (0.25, False)
+    rollout.share.value = 0.5
+    assert "50 % of the cohorts, in place of 25 %?" in rollout.question.value
+    rollout.keep.click()
+    assert (rollout.share.value, asked(), change.share) == (0.25, False, 0.25)
+    rollout.share.value = 0.5
+    run.canaries.shares[change.id] = 0.3  # by a gate
+    shown()
+    assert (rollout.share.value, asked()) == (0.3, False)
+    rollout.confirm.click()  # sent before
+    assert change.share == 0.3
+    rollout.share.value = 0.5
+    rollout.confirm.click()
+    rollout.confirm.click()
+    until(lambda: change.share == 0.5)
+    until(lambda: "is requested: go on to 50 %" in panel.result.value)
+    shown()
+    shown()
+    rollout.share.value = 0.0
+    assert rollout.confirm.description == "Roll back"
+    rollout.confirm.click()
+    until(lambda: change.share == 0.0)
+    shown()
+    shown()
+    assert (rollout.share in rollout._row.children, rollout.promote.disabled) == (False, True)
+    joined("fries-rollout")
+    assert len(run.made) == 3
+
+
+def test_a_shadow_is_compared_promoted_and_dropped(run: StandIn) -> None:
+    """Counts and examples are shown, escaped; its buttons ask; an operator that the page may not change stays."""
+    for end, said in (("drop", "dropped"), ("promote", "promoted")):
+        panel = ChangePanel(run, DagPanel(run))  # type: ignore[arg-type]
+        shadow, rollout = run.shadow({"FM": dict}), panel.rollout
+        panel.update(RunMoment(run))  # type: ignore[arg-type]
+        assert "shadow of FM: open, since " in rollout.told.value
+        rollout.compare.click()
+        until(lambda shadow=shadow: shadow.compared is not None)
+        panel.update(RunMoment(run))  # type: ignore[arg-type]
+        for cells in ("same</td><td>990", "differ in &lt;b&gt;</td><td>12", "FM: failed</td><td>4",
+                      "numbers: left out</td><td>5", "&lt;b&gt;</td><td>0.5</td><td>0.75"):  # fmt: skip
+            assert cells in rollout.told.value
+        getattr(rollout, end).click()
+        assert shadow.state == "open"
+        rollout.confirm.click()
+        until(lambda shadow=shadow, said=said: shadow.state == said)
+        assert "The first that differ" in run_svg(run)  # type: ignore[arg-type]
+    fixed = ChangePanel(run, DagPanel(run), lambda operator: False)  # type: ignore[arg-type]
+    shadow = run.shadow({"FM": dict})
+    fixed.update(RunMoment(run))  # type: ignore[arg-type]
+    fixed.rollout.drop.click()
+    fixed.rollout.confirm.click()
+    assert "this page does not change FM" in fixed.result.value
+    assert shadow.state == "open"
 
 
 def test_a_panel_that_fails_says_so_in_its_place_and_the_others_go_on(

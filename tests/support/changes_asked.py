@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pandas import DataFrame, Index, MultiIndex
 
 from fries_nb.changes.arm_comparison import ARMS, ArmCounts
-from fries_nb.changes.canary_gates import CanaryStatus
+from fries_nb.changes.canary_gates import ArmsLook, CanaryStatus
 from fries_nb.changes.change import Change, FunctionPairs
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.event_log import Timeline
@@ -30,7 +30,9 @@ class StandInCanaries:
         """As asked for."""
         if change not in self.shares:
             return None
-        return CanaryStatus(self.shares[change], 0.0, ArmCounts(95, 0, 0.2), ArmCounts(5, 0, 0.4), self.waits)
+        old, new = ArmCounts(95, 0, 0.2), ArmCounts(5, 0, 0.4)
+        looks = tuple(ArmsLook(at_s, old, replace(new, failures=int(at_s > 4))) for at_s in range(9))
+        return CanaryStatus(self.shares[change], 0.0, old, new, self.waits, history=looks)
 
     def compare(self, by: str | None) -> DataFrame:
         """Of few rows."""

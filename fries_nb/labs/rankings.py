@@ -16,6 +16,8 @@ Right. fries and naive, then epoch.
 
 Queues: how long rows wait, and which operator keeps all others waiting.
 
+A canary's gate, and the group for which a model is worse that is better on average.
+
 >>> latencies_in_turn([0, 1, 10], 4)
 [4.0, 7.0, 4.0]
 """
@@ -274,3 +276,65 @@ def check_remedies(answer: Any) -> Passed:
         if helps and name not in given:
             raise wrong("remedies", hint, f"{name} helps as well: {why}")
     return Passed(f"{listed(given)}: {'; '.join(REMEDIES[name][1] for name in sorted(given))}.")
+
+
+GATED = {
+    "a new model that is better": ((0.30, 0.23), (0, 0), True),
+    "one that is worse": ((0.30, 0.31), (0, 0), False),
+    "one that is better and fails on rows": ((0.30, 0.10), (0, 3), False),
+    "one that is better while the old one fails": ((0.30, 0.23), (2, 0), True),
+}
+"""What canaries may find: errors of both models on average, numbers of failures, and whether it is to go on."""
+
+
+def arms_table(errors: tuple[float, float], failures: tuple[int, int]) -> Any:
+    """Figures of both versions as ``change.compare()`` returns them.
+
+    >>> arms_table((0.3, 0.2), (0, 1)).failures.new
+    1
+    """
+    from pandas import DataFrame, Index
+
+    return DataFrame({"failures": failures, "error mean": errors}, Index(["old", "new"], name="arm"))
+
+
+def check_gate(gate: Callable[[Any], Any]) -> Passed:
+    """Check a gate on made-up figures of both versions.
+
+    ``gate``: returns whether the canary is to go on.
+
+    Raises:
+        LabError: it lets one go on that is worse, or holds one that is better, or gives no boolean.
+    """
+    hint = "compare the new error with the old one, and see that no row has failed in the new version"
+    for what, (errors, failures, right) in GATED.items():
+        found = result_of(gate, arms_table(errors, failures))
+        if not isinstance(found, bool):
+            kind = type(found).__name__
+            raise LabError(f"gate returns {found!r} ({kind}); expected True or False, as in bool(...): a canary whose "
+                           "gate gives anything else is rolled back")  # fmt: skip
+        if found is not right:
+            does = "lets it go on" if found else "holds it"
+            raise wrong("gate", hint, f"{what}: mean errors {errors[0]} and {errors[1]}, failures {failures[0]} and "
+                        f"{failures[1]} (old, new), and the gate {does}")  # fmt: skip
+    return Passed(f"It decides {len(GATED)} canaries rightly.")
+
+
+def check_cohort(by_group: Any, answer: Any) -> Passed:
+    """Check for which group the new version is worse, by what was measured.
+
+    ``by_group``: what ``change.compare(by=...)`` has returned. ``answer``: a value of its column.
+
+    Raises:
+        LabError: it is another one; says what was measured there.
+    """
+    answered(answer, "worse_for = the value of the column for which the new version is worse")
+    errors = by_group["error mean"]
+    groups = list(dict.fromkeys(errors.index.get_level_values(0)))
+    if answer not in groups:
+        raise LabError(f"got {answer!r}; expected one of {', '.join(map(repr, groups))}")
+    old, new = (float(errors[answer, arm]) for arm in ("old", "new"))
+    if not new > old:
+        why = f"for {answer} the mean error falls from {old:g} to {new:g}"
+        raise wrong("cohort", "in which group is the mean error of new larger than that of old?", why)
+    return Passed(f"For {answer} the mean error grows from {old:g} to {new:g}, though on average it falls.")

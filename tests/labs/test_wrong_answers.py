@@ -12,6 +12,7 @@ import networkx as nx
 import pytest
 from IPython.utils.capture import capture_output
 from notebook_shell import ipython
+from pandas import concat
 
 import fries_nb as fn
 from fries_nb.errors import LabError
@@ -38,6 +39,7 @@ INSERTED = (sketch("S -> A -> B -> Y"), sketch("S -> A -> N -> B -> Y"), ())
 CHAIN = sketch("payments -> FC -> FM -> MC -> scored")
 S3 = [Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")]
 SCHEDULES = {"S1": [Ran("t", "FC"), Updated("u", "FM"), Ran("t", "FM")], "S3": S3}
+BY_COUNTRY = concat({"DE": rankings.arms_table((0.3, 0.1), (0, 0)), "JP": rankings.arms_table((0.3, 0.5), (0, 0))})
 IN_FRONT = rankings.QueueLoad({"FM": 60}, {"FM": 20})
 
 
@@ -212,6 +214,13 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "rounds": (lambda: loop_endings.check_halving(halving(True, below=1), 4), "goes 5 rounds"),
     "twice": (lambda: loop_endings.check_halving(halving(True, below=1, copies=2), 5), "20 rows went in"),
     "none": (lambda: rankings.check_delays({}), "nothing was measured"),
+    "no boolean": (lambda: rankings.check_gate(lambda arms: 1), "returns 1 (int); expected True or False"),
+    "turned round": (lambda: rankings.check_gate(lambda arms: bool(arms["error mean"].new > 0.3)),
+                     "the gate holds it"),
+    "failing": (lambda: rankings.check_gate(lambda arms: bool(arms["error mean"].new < arms["error mean"].old)),
+                "failures 0 and 3"),
+    "the better one": (lambda: rankings.check_cohort(BY_COUNTRY, "DE"), "falls from 0.3 to 0.1"),
+    "no country": (lambda: rankings.check_cohort(BY_COUNTRY, "XX"), "expected one of 'DE', 'JP'"),
     "left out": (lambda: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, ["fries"]), "epoch is missing"),
     "unchained": (lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), []), "W and X can be chained"),
     "own": (lambda: coverings.check_own(FORK, "C F G", [{"C"}]), "G is missing: it changes itself"),
@@ -231,7 +240,8 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 AT_ONCE = {
     "no such operator", "a number", "no return", "raises", "too plain", "one component", "all change", "a cycle",
     "no path", "no set", "other word", "too few", "no loop", "no number", "not chosen", "no choice", "not measured",
-    "letters", "no run", "a scheduler", "no row", "no step", "none", "left out", "no sink", "uncounted",
+    "letters", "no run", "a scheduler", "no boolean", "no country", "no row",
+    "no step", "none", "left out", "no sink", "uncounted",
 }  # fmt: skip
 """Those that are no attempt: an answer that is missing, or has another form than the task asks for."""
 
@@ -272,7 +282,7 @@ def test_every_question_has_a_hint() -> None:
         "components", "heads", "own graph", "algorithm", "naive is safe", "serializable", "arrows", "broken", "counts",
         "pruning", "counter-example", "rule", "frontiers", "closed", "holders", "halving", "longest", "broken rule",
         "overlooked", "ending", "latencies", "bottleneck", "remedies", "messages", "ranking", "outcome", "order",
-        "verifier", "policy", "chains", "stage", "shape",
+        "verifier", "policy", "chains", "stage", "shape", "gate", "cohort",
     }  # fmt: skip
 
 

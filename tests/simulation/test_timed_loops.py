@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from loops_played import follows_the_journal
 from soak import SOAK, caught
 
 import fries_nb as fn
@@ -73,11 +75,12 @@ def _result(given: list[dict[str, int]], key: int, time: int) -> tuple[int, int,
 def play(seed: int) -> Cluster:
     """A finished run with the right results, in which nothing is outstanding."""
     cluster, expected = drawn(seed)
-    if seed % 3 == 0:
+    if seed % 3 < 2:
         cluster.until(lambda: cluster.supply.read >= cluster.supply.total // 2)
         if cluster.state == "running":
-            cluster.request({"R": Sum(1)})
+            cluster.request(*(({"R": Sum(1)}, "fries"), ({"D": double}, "cut"))[seed % 3])
     cluster.run(200_000)
+    follows_the_journal(SimpleNamespace(cluster=cluster))
     assert (cluster.state, cluster.error) == ("finished", "")
     found = sorted((row["k"], row["t"], row["n"]) for row in cluster.rows("out"))
     assert found == expected, f"seed {seed}: {found}, expected {expected}"
@@ -88,9 +91,12 @@ def play(seed: int) -> Cluster:
 
 
 def test_results_of_each_round_wait_for_all_of_its_rows() -> None:
-    """Whatever the order, with kills and with a change of the reduce inside the loop."""
-    played = [play(seed) for seed in range(12 * SOAK)]
+    """Whatever the order, with kills, with a change of the reduce in the loop, and one behind it by the cut."""
+    played = [play(seed) for seed in range(15 * SOAK)]
     assert any(cluster.recoveries for cluster in played)
+    assert {one.scheduler for cluster in played for one in cluster.outcomes.values() if one.outcome == "done"} == {
+        "cut", "fries"
+    }  # fmt: skip
 
 
 def test_a_loop_that_ends_before_its_results_are_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,7 +290,7 @@ GATED = {
 def arms_table(errors: tuple[float, float], failures: tuple[int, int]) -> Any:
     """Figures of both versions as ``change.compare()`` returns them.
 
-    >>> arms_table((0.3, 0.2), (0, 1)).failures.new
+    >>> int(arms_table((0.3, 0.2), (0, 1)).failures.new)
     1
     """
     from pandas import DataFrame, Index

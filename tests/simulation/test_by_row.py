@@ -24,6 +24,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
 from fries_nb.protocol import rollout
 from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.messages import Freeze
 from fries_nb.protocol.partitioning import COHORTS, bins_of_keys, cohorts, identities
 from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.trace import ROW_BITS
@@ -221,11 +222,28 @@ def _thaws_with_its_first_operator(freezing, change, operator):
     freezing._frozen.clear()
 
 
+def _frozen_if_begun(freezing, action, operator, remaining, apply=Freezing.apply):
+    """Only what has begun a row is frozen."""
+    begun = apply(freezing, action, operator, remaining)
+    if isinstance(action, Freeze) and not begun:
+        freezing.thaw(action.change, operator)
+    return begun
+
+
+def _frozen_for_a_while(freezing):
+    freezing.looks = getattr(freezing, "looks", 0) + 1
+    if freezing.looks % 40 == 0:
+        freezing._frozen.clear()
+    return bool(freezing._frozen)
+
+
 def _without_steps(recovery, *args, decide=Recovery.decide, **named):
     return decide(recovery, *args[:-1], **named)
 
 
 BROKEN = {
+    "only what has begun is frozen": (Freezing, "apply", _frozen_if_begun),
+    "a frozen worker goes on in time": (Freezing, "is_frozen", property(_frozen_for_a_while)),
     "a frozen worker goes on": (Freezing, "is_frozen", property(lambda freezing: False)),
     "the lowest position": (Cuts, "decide", _only(lambda begun: [_lowest(begun)])),
     "one answer alone": (Cuts, "decide", _only(lambda begun: begun[:1])),
@@ -240,7 +258,8 @@ BROKEN = {
     "the next commit drops earlier functions": (cuts, "is_over", lambda steps, read: True),
     "the cut itself is new": (rollout, "_LOW", None),
 }
-SHOWN = {"the ended are forgotten": 12, "no floor": 251, "a chain goes on with its first target": 50,
+SHOWN = {"only what has begun is frozen": 75, "a frozen worker goes on in time": 115, "the ended are forgotten": 12,
+         "no floor": 251, "a chain goes on with its first target": 50,
          "the cut is not in the journal": 28, "a restart forgets earlier functions": 17,
          "the next commit drops earlier functions": 62}  # fmt: skip
 

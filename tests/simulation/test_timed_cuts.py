@@ -11,7 +11,6 @@ from soak import SHOWN_BY, caught, first_tried
 from timed_cuts import play_timed_cuts
 
 import fries_nb as fn
-from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.cuts import Cuts
 from fries_nb.errors import DataflowError
@@ -51,12 +50,7 @@ def _of_sources_only(cuts, action, worker, done, passed=Cuts.passed):
     return passed(cuts, action, worker, done if done is None or is_source else replace(done, begun={}))
 
 
-def _settled(changes):
-    return not (changes.is_committing or changes._guards.all() or changes.is_draining or changes.restarting)
-
-
 BROKEN = {
-    "a rescale does not wait for the end of a cut": (Changes, "is_settled", property(_settled)),
     "counters are not in snapshots": (snapshot, "_saved_times", _unsaved),
     "counters do not move with bins": (BroughtOut, "receive", lambda counters, last: None),
     "no jump at a marker": (BroughtOut, "jump", lambda counters, position: None),
@@ -67,8 +61,8 @@ BROKEN = {
     "what time brings out is always over": (Reach, "has_passed", lambda reach, origin, position: (
         origin < 0 or position <= reach.read.get(origin, -1))),
 }  # fmt: skip
-SHOWN = {"a rescale does not wait for the end of a cut": 16, "a marker says no position": 3,
-         "only sources say how far they are": 8, "what time brings out is always over": 7}  # fmt: skip
+SHOWN = {"a marker says no position": 3, "only sources say how far they are": 8,
+         "what time brings out is always over": 7}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", BROKEN)

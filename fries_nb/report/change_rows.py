@@ -487,6 +487,7 @@ def rollout_parts(change: Change, shadow: Shadow | None = None, shows_values: bo
 
 _ARM_LEFT, _ARM_RIGHT, _ARM_TOP, _ARM_PANEL, _ARM_GAP, _ARM_BELOW = 64.0, 18.0, 32.0, 84.0, 26.0, 42.0
 _ARMS_LIGHT = {
+    "": "max-width: 100%; height: auto",
     ".paper": f"fill: {markup.PAPER}",
     "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
     ".axis, .key": f"font-size: 11.5px; fill: {markup.INK}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from changes_asked import ChangesAsked
+from changes_asked import FOUND, ChangesAsked, StandInCanaries, StandInShadow
 from report_page import NASTY, SECTIONS, stands_alone
 from verdicts import verdict_on
 
@@ -111,6 +111,28 @@ def test_a_run_with_changes_that_were_done_failed_and_are_under_way():
     assert "J pruned" not in page.text  # both its edges lead to targets
     assert "J kept (several_edges)" in page.text
     assert "Serializable: 4,000 source tuples and 1 change judged, none mixed." in page.texts
+
+
+def test_a_canary_and_a_shadow_show_their_last_comparison():
+    """And both versions over time; what is hidden is masked, and what has not been compared has its words alone."""
+    plan = schedule("fries", GRAPH, ["FM"])
+    asked = ChangesAsked(canaries=StandInCanaries(shares={"u1": 0.25}))
+    canary, begun = (Change(name, plan, {}, 1.0, run=asked) for name in ("u1", "u2"))
+    for each in (canary, begun):
+        each.resolve(replace(DONE, change=each.id))
+    shadow = StandInShadow(None, begun, {"FM": None}, ["FM"])  # type: ignore[arg-type, dict-item]
+    replays = [ChangeReplay.of(GRAPH, plan, each.result(0)) for each in (canary, begun)]
+    told = replace(story(), changes=(canary, begun), replays=replays, shadows=(shadow,))
+    page = stands_alone(run_page(told))
+    assert "25% of the cohorts since " in page.text
+    assert "shadow of FM: open, since " in page.text
+    assert "Both versions, by n" not in page.text
+    canary.compare("n")
+    assert shadow.compare() is FOUND
+    page = stands_alone(run_page(told))
+    for words in ("Both versions, by n", "<b> mean", "0.75", "•••", "The first that differ", "differ in <b>", "990"):
+        assert words in page.text
+    assert "4000" not in page.text
 
 
 def test_a_change_that_has_ended_is_told_in_detail():

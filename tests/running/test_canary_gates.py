@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from fries_nb.changes.arm_comparison import ArmCounts, compared_arms, counts_of, sampled_rows
-from fries_nb.changes.canary_gates import CanaryStatus, GateDecision, GateProgress, checked_gates
+from fries_nb.changes.canary_gates import MOST_LOOKS, ArmsLook, CanaryStatus, GateDecision, GateProgress, checked_gates
 from fries_nb.dataflow.arguments import Tuples
 from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.errors import PlanError
 from fries_nb.operators.arms import SAMPLED_BYTES, Sample
 from fries_nb.protocol.messages import ArmSeen, ArmsSeen, WorkerId
+from fries_nb.running.canaries import _Following
 
 SHARES = [0.05, 0.25, 1]
 
@@ -195,3 +197,14 @@ def test_a_status_says_share_rows_and_what_it_waits_for() -> None:
     arms = "100 rows by the new version, 1 failed; 1,900 rows by the old version, 0 failed"
     assert words.endswith(f"{arms}; goes on to 25% after 30 s at 5%")
     assert "rolled back since" in str(CanaryStatus(0.0, 0.0, reason="1 row has failed"))
+
+
+def test_of_a_long_canary_looks_are_kept_evenly() -> None:
+    """From the first one on, and the last one in any case; never more than so many."""
+    following, count = _Following(None, None, None, {}), 5 * MOST_LOOKS + 3  # type: ignore[arg-type]
+    for at_s in range(count):
+        following._keep(ArmsLook(at_s, ArmCounts(at_s), ArmCounts()), is_last=at_s == count - 1)
+        assert len(following._looks) <= MOST_LOOKS
+    kept = [look.at_s for look in following._looks]
+    assert (kept[0], kept[-1]) == (0, count - 1)
+    assert {later - earlier for earlier, later in pairwise(kept[:-1])} == {following._step}

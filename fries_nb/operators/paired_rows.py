@@ -27,7 +27,7 @@ from fries_nb.operators.steps import Behind, Step
 MOST_WAITING = 20_000
 """Number of rows that wait for their partners at most; the rows of the oldest source tuple then count as they are."""
 EXAMPLES = 20
-"""Number of examples that are kept: the first ones."""
+"""Number of examples that are kept: the first ones; and the first in which a column differs, whenever it comes."""
 
 Values = dict[str, Any]
 
@@ -76,16 +76,19 @@ class ComparedRows:
     def _settle(self, identity: int, is_final: bool = True) -> None:
         """Pair the rows that are left of a source tuple; those that have a partner alone if it is not final."""
         for old, new in zip_longest(*self.rows.pop(identity)):
+            is_first = False
             if old is not None and new is not None:
                 self.waiting -= 2
                 self.differ += 1
-                for column in unlike(old, new):
+                columns = unlike(old, new)
+                is_first = any(column not in self.columns for column in columns)
+                for column in columns:
                     self.columns[column] = self.columns.get(column, 0) + 1
             elif is_final:
                 self.waiting -= 1
                 self.only_old += new is None
                 self.only_new += old is None
-            if (is_final or (old is not None and new is not None)) and len(self.examples) < EXAMPLES:
+            if is_first or (len(self.examples) < EXAMPLES and (is_final or (old is not None and new is not None))):
                 self.examples.append((identity, old, new))
 
     def so_far(self) -> ComparedRows:

@@ -12,6 +12,11 @@ being. Only when too many wait, those of the oldest tuples count for good.
 >>> now = found.so_far()
 >>> now.same, now.differ, now.columns, now.examples, now.waiting
 (1, 1, {'p': 1}, [(2, {'p': 2}, {'p': 3})], 1)
+>>> for identity in range(4, 40):
+...     found.add(identity, False, {"p": 1, "q": 1})
+...     found.add(identity, True, {"p": 2, "q": 1 + (identity == 30)})
+>>> len(found.so_far().examples), found.so_far().examples[-1]
+(21, (30, {'p': 1, 'q': 1}, {'p': 2, 'q': 2}))
 """
 
 from __future__ import annotations

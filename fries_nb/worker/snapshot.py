@@ -346,10 +346,10 @@ class _DecidedChanges:
             elif not change.is_withdrawn:
                 instance.run_function(update.function, change.change)
                 instance.recreate = recipe
-            if is_new and is_open:
+            if is_new and (is_open or change.is_withdrawn):  # with its steps, by which the audit knows what it was
                 instance.note_rows(change.change, change.steps)
             elif is_new:
-                instance.apply_change(change.change, None if change.is_withdrawn else update.state, change.before)
+                instance.apply_change(change.change, update.state, change.before)
             elif self._lacks(change) and not (is_open or change.is_withdrawn):
                 instance.state.transform(update.state)
         elif change.undoes in self._ran:

@@ -142,6 +142,5 @@ class Cuts:
         self.floor = highest((self._reach.read, *(one.steps[-1].cut for one in by_row)))
         self._marker = None
         self._ended.clear()
-        reach = Reach(self._reach.read, beyond=self._reach.beyond) if defers else self._reach
-        opened = open_by_row(recovery.decided, reach)
+        opened = open_by_row(recovery.decided, self._reach.emptied if defers else self._reach)
         self._open = {one.change: (one.targets, one.steps) for one in by_row if one.change in opened}

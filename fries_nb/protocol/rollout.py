@@ -131,6 +131,11 @@ class Reach(msgspec.Struct, frozen=True):
     inside: dict[int, int] = {}
     beyond: int = -1
 
+    @property
+    def emptied(self) -> Reach:
+        """The same, once nothing is inside loops."""
+        return Reach(self.read, beyond=self.beyond)
+
     def has_passed(self, origin: int, position: int) -> bool:
         """Whether no row at or below this position comes behind the marker, but from inside loops.
 

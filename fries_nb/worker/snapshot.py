@@ -276,7 +276,7 @@ def restore(
         if name in change.payloads:
             _open(name, changes.load(change).function)
     if later or (deferred and instance.earlier):
-        left = frozenset() if reach is None else open_by_row(decided, Reach(reach.read))  # nothing is inside then
+        left = frozenset() if reach is None else open_by_row(decided, reach.emptied)
         instance.deferred = partial(changes.apply_all, later, left)
 
 

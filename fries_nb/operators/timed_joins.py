@@ -340,7 +340,7 @@ def pair_step(instance: Instance, behind: Behind) -> Step:
             came = mine.opened(row, t, rounds)
         except FAILURES as error:
             raise failure(instance, error) from error
-        has_null = key is None if single else any(value is None for value in key)
+        has_null = _has_null(key, single)
         for partner in () if has_null else meets(held, came, is_left):
             for out in combine(came[0], partner) if is_left else combine(partner, came[0]):
                 emit(mine.paired(dict(out), row.index, max(t, partner.t)))
@@ -352,6 +352,11 @@ def pair_step(instance: Instance, behind: Behind) -> Step:
             made(row, count)
 
     return step
+
+
+def _has_null(key: Any, is_single: bool) -> bool:
+    """Whether a key, of a single column or of several, equals no other one."""
+    return key is None if is_single else any(value is None for value in key)
 
 
 def _agenda_of(instance: Instance) -> Agenda:

@@ -25,6 +25,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
 from fries_nb.dataflow.windowing import WindowFunction
@@ -166,6 +167,9 @@ def is_generator(function: object) -> bool:
 def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind = Kind.MAP) -> None:
     """Refuse a function that operator ``name`` cannot run."""
     traits = TRAITS[kind]
+    if isinstance(function, StreamJoin):
+        _check_pair_function(name, function.function)
+        return
     try:
         shape = shape_of(_user_object(function))
     except DataflowError as error:
@@ -236,6 +240,22 @@ def _check_window_function(name: str, function: Any, kind: Kind) -> None:
             f"{kind} {name!r}: its process is a generator, which yields rows before the result; expected one that "
             "returns None, or a window with early=True"
         )
+
+
+def _check_pair_function(name: str, function: Any) -> None:
+    """Refuse a function that a join of two streams cannot call with the two rows of a pair; it may have none."""
+    expected = "expected a function of the two rows of a pair, as in lambda left, right: {**left, **right}"
+    if function is None:
+        return
+    if inspect.isclass(function) or not callable(function):
+        raise DataflowError(f"operator {name!r} got {_shown(function)} as its function; {expected}")
+    if _is_batched(function) or _is_awaited(function) or callable(getattr(function, "process", None)):
+        what = "a function of a batch" if _is_batched(function) else "an object with process()"
+        what = "an async function" if _is_awaited(function) else what
+        raise DataflowError(f"operator {name!r} got {what} as its function; {expected}")
+    parameters = _parameters(_called(function))
+    if parameters is not None and not _accepts(parameters, 2):
+        raise DataflowError(f"operator {name!r}: its function takes {len(parameters)} parameters; {expected}")
 
 
 def _check_timed_methods(name: str, function: Any, traits: OperatorTraits) -> None:

@@ -26,6 +26,7 @@ from fries_nb.dataflow.graph import ROOT, Emits, Kind, Operator, StreamScope
 from fries_nb.dataflow.loops import LoopDeclarations
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.regions import aggregation, ordering
+from fries_nb.dataflow.stream_joins import JoinedStream
 from fries_nb.dataflow.tables import JoinTable, join_columns
 from fries_nb.dataflow.traits import TRAITS
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_lateness, checked_windowing
@@ -172,7 +173,7 @@ def check_times(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(LoopDeclarations, TimedStream):
+class Stream(LoopDeclarations, TimedStream, JoinedStream):
     """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
 
     Each method declares an operator and returns its output; nothing runs.

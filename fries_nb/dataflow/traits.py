@@ -31,6 +31,9 @@ class Kind(StrEnum):
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
     JOIN = "join"
+    JOIN_WITHIN = "join_within"
+    JOIN_LATEST = "join_latest"
+    JOIN_WINDOW = "join_window"
     DEDUP = "dedup"
     COMPARISON = "comparison"
     AGGREGATE = "aggregate"
@@ -120,6 +123,9 @@ class OperatorTraits:
     two_sided: bool = False  # whether it distinguishes rows of its first input, the left side, from those of the others
     heads_loop: bool = False  # whether it is the head of a loop, which rows enter and come back to
     timed: bool = False  # whether its state is by the time of rows, and it emits when a time can no longer arrive
+    # whether it is a join of two streams, which keeps rows of both as long as they may find partners; what leaves it is
+    # never late
+    pairs: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -146,6 +152,11 @@ class OperatorTraits:
         """Whether its function or table can be changed while the dataflow runs."""
         return self.holds in (Holds.FUNCTION, Holds.TABLE)
 
+
+_PAIRING = OperatorTraits(
+    execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, keeps_state=True,
+    two_sided=True, timed=True, pairs=True,
+)  # fmt: skip
 
 TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.SOURCE: OperatorTraits(execution=Execution.READ, holds=Holds.ENDPOINT),
@@ -191,6 +202,9 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.REDUCE: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, timed=True
     ),
+    Kind.JOIN_WITHIN: _PAIRING,
+    Kind.JOIN_LATEST: _PAIRING,
+    Kind.JOIN_WINDOW: _PAIRING,
     Kind.AGGREGATE: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
     Kind.SORT: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
     Kind.SINK: OperatorTraits(execution=Execution.WRITE, holds=Holds.ENDPOINT),

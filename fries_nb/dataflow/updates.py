@@ -28,11 +28,12 @@ import cloudpickle
 
 from fries_nb.dataflow.constraints import LatencyConstraint, OnViolation
 from fries_nb.dataflow.graph import Emits, Graph, Operator
+from fries_nb.dataflow.join_bounds import Bounds, StreamJoin, checked_bounds
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_windowing
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, checked_windowing
 from fries_nb.errors import DataflowError, PlanError, exception_text
 
 
@@ -46,7 +47,9 @@ class Update:
             tuple of the key is processed after the switch. ``None`` keeps the state unchanged.
         back: the inverse of ``state``; a rollback requires it.
         windows: for a window, its new windows; ``None`` keeps them. Windows that are open keep their bounds, and rows
-            in them are still counted in them. ``state`` and ``back`` get the state of one window of a key.
+            in them are still counted in them. ``state`` and ``back`` get the state of one window of a key. For a join
+            of two streams its new bounds, ``fn.within(before, after)``, ``fn.latest(tolerance)`` or windows; the
+            function may then be ``None``, for a join that merges the columns of both rows.
 
     Raises:
         DataflowError: the function is not callable, and no table either.
@@ -56,10 +59,11 @@ class Update:
     function: Any
     state: Callable[[Any], Any] | None = None
     back: Callable[[Any], Any] | None = None
-    windows: Windowing | None = None
+    windows: Bounds | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.function, JoinTable) or is_table(self.function)):
+        merges = self.function is None and self.windows is not None
+        if not (merges or isinstance(self.function, JoinTable) or is_table(self.function)):
             shape_of(self.function)
         for name, transformation in (("state", self.state), ("back", self.back)):
             if transformation is not None and not callable(transformation):
@@ -148,6 +152,13 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
             continue
         _check_windows(operator, update)
         check_function(name, configured(operator, update), operator.key, operator.kind)
+        if operator.traits.pairs:
+            if update.state is not None:
+                raise PlanError(
+                    f"{name!r} ({operator.kind}) keeps rows of both sides, and no state of its function; expected an "
+                    "update without state=..."
+                )
+            continue
         if takes_time(operator.function) is not takes_time(update.function):
             raise PlanError(
                 f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
@@ -189,6 +200,10 @@ def configured(operator: Operator, update: Update) -> Any:
 
 def _check_windows(operator: Operator, update: Update) -> None:
     if update.windows is None:
+        return
+    if isinstance(operator.function, StreamJoin):
+        bounds: Bounds = operator.function.windowing
+        checked_bounds(operator.name, update.windows, type(bounds))
         return
     if not operator.traits.timed or operator.function.windowing == EACH_TIME:
         raise PlanError(f"{operator.name!r} ({operator.kind}) has no windows; expected an update without windows=...")

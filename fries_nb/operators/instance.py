@@ -129,6 +129,8 @@ class Instance:
     """Returns nanoseconds: that of its worker."""
     came: pa.Schema | None = None
     """The schema of a timed operator's last batch, which firings follow."""
+    rewindowed = False
+    """Whether windows of an earlier function may be open."""
     brought_out: BroughtOut | None = None
     """Counts what time brings out of a timed operator; ``None`` for others."""
     arms: Arms | None = None
@@ -162,7 +164,7 @@ class Instance:
         self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
-        self.rewindowed = False  # whether windows of an earlier function may be open
+        self.sides: dict[str, pa.Schema] = {}  # of a join of two streams, the columns of each side that has come
         self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
@@ -246,7 +248,7 @@ class Instance:
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
         fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
-        fork.brought_out = self.brought_out
+        fork.brought_out, fork.sides = self.brought_out, self.sides
         return fork
 
     def merge(self, fork: Instance) -> None:

@@ -94,7 +94,7 @@ class _Bounds:
 def window_step(instance: Instance, behind: Behind) -> Step:
     """Puts a row into its windows; emits what ``process`` returns early, and late rows on their branch."""
     emits, take = behind.valued(instance), _taker(instance)
-    early, late = _early_emitter(instance, emits[0]), _late_emitter(instance, emits)
+    early, late = _early_emitter(instance, emits[0]), late_emitter(instance, emits)
     process, made = instance.function.process, made_of(instance)
     state, read, find = instance.state, key_reader(instance.operator.key), instance.state.find
 
@@ -177,7 +177,7 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
     return take
 
 
-def _late_emitter(instance: Instance, emits: Any) -> Step:
+def late_emitter(instance: Instance, emits: Any) -> Step:
     """Emits a late row; an error if there is no branch for it."""
     name, audit = instance.worker.operator, instance.audit
 

@@ -56,15 +56,15 @@ class TimedRun:
         return self.instance.agenda
 
     def frame(
-        self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None
+        self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None, sender: str = "S"
     ) -> list[Any]:
         """Process a frame; its stamp is the least time unless one is given. Returns (branch, row)."""
         self.agenda.begin(stamp or (0, min(times)))
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         hidden = {DUE: [0] * len(rows), TRANSACTION: list(range(len(rows))), TIME: pa.array(times, pa.int64())}
         if kind is not None:
             hidden[TIME] = hidden[TIME].cast(kind)
-        return self._run("S", pa.RecordBatch.from_pydict({**columns, **hidden}))
+        return self._run(sender, pa.RecordBatch.from_pydict({**columns, **hidden}))
 
     def fire(self, *frontier: Time, limit: int = 2) -> list[Any]:
         """Advance the frontier, and process all that is due; returns (branch, row)."""

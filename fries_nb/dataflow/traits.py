@@ -28,6 +28,7 @@ class Kind(StrEnum):
     LOOP = "loop"
     WINDOW = "window"
     REDUCE = "reduce"
+    COUNT_WINDOW = "count_window"
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
     JOIN = "join"
@@ -190,6 +191,9 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     ),
     Kind.REDUCE: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, timed=True
+    ),
+    Kind.COUNT_WINDOW: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, keeps_state=True
     ),
     Kind.AGGREGATE: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
     Kind.SORT: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),

@@ -32,7 +32,7 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_windowing
+from fries_nb.dataflow.windowing import EACH_TIME, AnyWindowing, CountWindowing, WindowFunction, checked_windowing
 from fries_nb.errors import DataflowError, PlanError, exception_text
 
 
@@ -46,7 +46,8 @@ class Update:
             tuple of the key is processed after the switch. ``None`` keeps the state unchanged.
         back: the inverse of ``state``; a rollback requires it.
         windows: for a window, its new windows; ``None`` keeps them. Windows that are open keep their bounds, and rows
-            in them are still counted in them. ``state`` and ``back`` get the state of one window of a key.
+            in them are still counted in them. A session that is open keeps its end; each row brings the gap with which
+            it comes, and may extend it by that. ``state`` and ``back`` get the state of one window of a key.
 
     Raises:
         DataflowError: the function is not callable, and no table either.
@@ -56,7 +57,7 @@ class Update:
     function: Any
     state: Callable[[Any], Any] | None = None
     back: Callable[[Any], Any] | None = None
-    windows: Windowing | None = None
+    windows: AnyWindowing | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.function, JoinTable) or is_table(self.function)):
@@ -182,7 +183,7 @@ def targets_of(graph: Graph, change: Mapping[str, Any] | Iterable[str]) -> tuple
 
 def configured(operator: Operator, update: Update) -> Any:
     """The new function as the operator runs it: that of a window has the update's windows, if it has any."""
-    if operator.traits.timed:
+    if isinstance(operator.function, WindowFunction):
         return replace(operator.function, function=update.function, windowing=update.windows)
     return update.function
 
@@ -190,9 +191,15 @@ def configured(operator: Operator, update: Update) -> Any:
 def _check_windows(operator: Operator, update: Update) -> None:
     if update.windows is None:
         return
-    if not operator.traits.timed or operator.function.windowing == EACH_TIME:
+    if not isinstance(operator.function, WindowFunction) or operator.function.windowing == EACH_TIME:
         raise PlanError(f"{operator.name!r} ({operator.kind}) has no windows; expected an update without windows=...")
     checked_windowing(operator.name, update.windows)
+    if isinstance(update.windows, CountWindowing) is operator.traits.timed:
+        was, now = ("time", "count") if operator.traits.timed else ("count", "time")
+        raise PlanError(
+            f"{operator.name!r} has windows by {was} and would change to windows by {now}; expected windows by {was}, "
+            "since what is below depends on when they are closed"
+        )
 
 
 def _timing(function: Any) -> str:

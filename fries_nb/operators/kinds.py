@@ -23,6 +23,7 @@ import pyarrow as pa
 from fries_nb.dataflow.traits import Emits, Holds, Kind
 from fries_nb.operators.audit_log import logged
 from fries_nb.operators.column_types import as_value
+from fries_nb.operators.count_steps import count_step
 from fries_nb.operators.error_policy import (
     Held,
     Leaving,
@@ -147,6 +148,7 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.COMPARISON: OperatorCall(comparison_step),
     Kind.WINDOW: OperatorCall(window_step, due=close_step, retire=retire_step),
     Kind.REDUCE: OperatorCall(window_step, due=close_step, retire=retire_step),
+    Kind.COUNT_WINDOW: OperatorCall(count_step),
 }
 
 

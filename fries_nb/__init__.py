@@ -29,8 +29,9 @@ from fries_nb.dataflow.join_bounds import latest, within
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.stream_endpoints import files, kafka
 from fries_nb.dataflow.streams import Stream
+from fries_nb.dataflow.top_rows import top
 from fries_nb.dataflow.updates import Update, lighter
-from fries_nb.dataflow.windowing import sliding, tumbling
+from fries_nb.dataflow.windowing import count, months, session, sliding, tumbling
 from fries_nb.displays import Displays, use
 from fries_nb.errors import FriesError, SinkError, SourceError, UncommittedWarning
 
@@ -38,9 +39,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Change", "Dataflow", "FriesError", "Outcome", "Position", "Run", "Sink", "SinkError", "Source", "SourceError",
-    "Split", "Stream", "UncommittedWarning", "Update", "batched", "checkpoint", "compare", "delta", "edge", "files",
-    "kafka", "latest", "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table",
-    "tumbling", "tuples", "within",
+    "Split", "Stream", "UncommittedWarning", "Update", "batched", "checkpoint", "compare", "count", "delta", "edge",
+    "files", "kafka", "latest", "lighter", "memory", "months", "parquet", "rate", "replay", "session", "ship", "show",
+    "sliding", "sql", "table", "top", "tumbling", "tuples", "within",
 ]  # fmt: skip
 
 

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.windowing import (
     UNIT,
+    ShiftedWindowing,
     WindowFunction,
     Windowing,
     checked_windowing,
@@ -123,9 +124,10 @@ def spans_by(bounds: Bounds, is_timestamp: bool) -> tuple[Spans, Spans]:
     """The spans of rows of the left side, and those of the right side, in the unit of times."""
     if isinstance(bounds, Windowing):
         size, every = bounds.bounds(is_timestamp)
+        shift = bounds.shift(is_timestamp) if isinstance(bounds, ShiftedWindowing) else 0
 
         def windows(t: int) -> list[Span]:
-            return [(end - size, end - 1) for end in ends_of(t, size, every)]
+            return [(shift + end - size, shift + end - 1) for end in ends_of(t - shift, size, every)]
 
         return windows, windows
     if isinstance(bounds, Latest):
@@ -161,8 +163,14 @@ def checked_bounds(name: str, bounds: object, expected: type[Bounds]) -> Bounds:
     Raises:
         DataflowError: they are others, or negative, infinite or no numbers; names the operator.
     """
-    if expected is Windowing:
-        return checked_windowing(name, bounds)
+    if issubclass(expected, Windowing):
+        found = checked_windowing(name, bounds)
+        if not isinstance(found, Windowing):
+            raise DataflowError(
+                f"join {name!r} has {found!r} as its windows; expected fn.tumbling or fn.sliding without a timezone, "
+                "whose windows have one length and are those of both sides"
+            )
+        return found
     if not isinstance(bounds, expected):
         one = "fn.within(before=..., after=...)" if expected is Within else "fn.latest(tolerance=...)"
         raise DataflowError(f"join {name!r} has {bounds!r} as its bounds; expected {one}")

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
-from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.dataflow.windowing import WindowFunction, check_merging
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -175,8 +175,9 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
     except DataflowError as error:
         raise DataflowError(f"operator {name!r}: {error}") from None
     _check_initial_state(name, _user_object(function))
-    if traits.timed:
+    if traits.timed or isinstance(function, WindowFunction):
         _check_window_function(name, function, kind)
+        check_merging(name, function)
         return
     if _is_awaited(function):
         raise DataflowError(f"operator {name!r} got an async function, which nothing awaits; expected a plain one")

@@ -33,7 +33,7 @@ from fries_nb.dataflow.join_bounds import (
     checked_suffixes,
 )
 from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windowing import Windowing
+from fries_nb.dataflow.windowing import AnyWindowing, Windowing
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class JoinedStream:
         return self._joined(Kind.JOIN_LATEST, Latest(tolerance), ("inner", "left"), *given)
 
     def join_window(
-        self, name: str, right: Stream, on: Columns, windows: Windowing, how: str = "inner",
+        self, name: str, right: Stream, on: Columns, windows: AnyWindowing, how: str = "inner",
         suffixes: tuple[str, str] = ("_x", "_y"), late: Sink | None = None, function: Any = None,
         workers: int | None = None, on_error: OnError | None = None,
     ) -> Stream:
@@ -153,11 +153,11 @@ class JoinedStream:
         return self._joined(Kind.JOIN_WINDOW, windows, HOWS, *given)
 
     def _joined(
-        self, kind: Kind, bounds: Bounds, hows: tuple[str, ...], name: str, right: Stream, on: Columns, how: str,
-        suffixes: tuple[str, str], late: Sink | None, function: Any, workers: int | None, on_error: OnError | None,
+        self, kind: Kind, given: Bounds | AnyWindowing, hows: tuple[str, ...], name: str, right: Stream, on: Columns,
+        how: str, suffixes: tuple[str, str], late: Sink | None, function: Any, workers: int | None, on_error: OnError | None,
     ) -> Stream:
         left, key = cast("Stream", self), needed_columns(kind, name, on)
-        checked_bounds(name, bounds, _TYPES[kind])
+        bounds = checked_bounds(name, given, _TYPES[kind])
         known = [self._columns(name, kind, stream, key) for stream in (left, right)]
         join = StreamJoin(
             function, bounds, early=kind is not Kind.JOIN_LATEST, how=checked_how(name, how, hows),

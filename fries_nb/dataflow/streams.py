@@ -28,8 +28,16 @@ from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.regions import aggregation, ordering
 from fries_nb.dataflow.stream_joins import JoinedStream
 from fries_nb.dataflow.tables import JoinTable, join_columns
+from fries_nb.dataflow.top_rows import top
 from fries_nb.dataflow.traits import TRAITS
-from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_lateness, checked_windowing
+from fries_nb.dataflow.windowing import (
+    EACH_TIME,
+    AnyWindowing,
+    CountWindowing,
+    WindowFunction,
+    checked_lateness,
+    checked_windowing,
+)
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -46,8 +54,8 @@ class TimedStream:
     flow: DataflowBuilder
 
     def window(
-        self, name: str, function: Any, windows: Windowing, key: Columns, lateness: float = 0, late: Sink | None = None,
-        workers: int | None = None, on_error: OnError | None = None, early: bool = False,
+        self, name: str, function: Any, windows: AnyWindowing, key: Columns, lateness: float = 0,
+        late: Sink | None = None, workers: int | None = None, on_error: OnError | None = None, early: bool = False,
     ) -> Stream:
         """Declare an operator that makes rows of each window of each key, when no row of it can still arrive.
 
@@ -57,7 +65,11 @@ class TimedStream:
                 state)``, which returns the window's row, an iterable of rows, or ``None``. ``time`` is the end of the
                 window: a ``datetime`` if the source's times are timestamps (to the microsecond), otherwise an integer.
                 ``initial_state()`` makes the state of a window, by default a dict.
-            windows: ``fn.tumbling(size)`` or ``fn.sliding(size, every)``, in seconds or units of the source's integers.
+            windows: ``fn.tumbling(size)``, ``fn.sliding(size, every)``, ``fn.session(gap)``, ``fn.months()``, or
+                ``fn.count(n)``, for which rows need no time, and ``close`` gets the number of rows in place of one.
+                Durations are in seconds or units of the source's integers. For sessions the function has a method
+                ``merge(state, other)``, which adds the state of a later session to that of an earlier one, or returns
+                the state of both.
             key: column or columns of the key.
             lateness: how long after its end a window takes rows that come late; if any came, ``close`` is called again
                 at that time, and its rows follow as a correction.
@@ -71,14 +83,53 @@ class TimedStream:
             The output: rows exactly as ``close`` returns them, so it returns the key where it is needed.
 
         Raises:
-            DataflowError: windows that are empty or leave gaps; no key; a function that lacks ``close``; a lateness
-                without ``late``; no source with ``time=`` above; or see ``map``.
+            DataflowError: windows that are empty or leave gaps; no key; a function that lacks ``close``, or ``merge``
+                for sessions; a lateness without ``late``, or either of them, or ``early``, for windows by count; no
+                source with ``time=`` above; or see ``map``.
         """
         if not isinstance(early, bool):
             raise DataflowError(f"window {name!r} has early={early!r}; expected True or False")
         used = WindowFunction(function, checked_windowing(name, windows), checked_lateness(name, lateness, late), early)
         stream = cast("Stream", self)
+        if isinstance(windows, CountWindowing):
+            columns = _counted_key(name, key, {"late": late, "early": early})
+            return self.flow._add_function(Kind.COUNT_WINDOW, name, stream, used, columns, workers, on_error, True)
         return self.flow._add_timed(Kind.WINDOW, name, stream, used, key, late, workers, on_error)
+
+    def top(
+        self, name: str, n: int, by: Columns, key: Columns, windows: AnyWindowing, smallest: bool = False,
+        rank: str | None = None, end: str | None = None, lateness: float = 0, late: Sink | None = None,
+        workers: int | None = None, on_error: OnError | None = None,
+    ) -> Stream:
+        """Declare an operator that makes the ``n`` best rows of each window of each key, the best first.
+
+        Rows are ordered by the columns ``by``, then, so that ties do not depend on the order in which rows come, by all
+        columns in the order of their names, ascending: numbers by value, others as text, nulls last. In ``by``, null
+        and NaN are worse than all values. Its function is ``fn.top(...)``, by which it can be changed; windows that are
+        open keep the number and the order with which they were opened.
+
+        Args:
+            name: see ``window``.
+            n: number of rows.
+            by: column or columns, of which the greatest values are best.
+            key: see ``window``.
+            windows: see ``window``; any of them.
+            smallest: whether the smallest values of ``by`` are best.
+            rank: name of a column for the place of a row in its window, from 1; ``None`` for none.
+            end: name of a column for the end of the window; ``None`` for none.
+            lateness: see ``window``.
+            late: see ``window``.
+            workers: see ``window``.
+            on_error: see ``window``.
+
+        Returns:
+            The output: the rows with all of their columns.
+
+        Raises:
+            DataflowError: ``n`` is no number of 1 or more, or ``by`` no column; or see ``window``.
+        """
+        best = top(n, by, smallest, rank, end)
+        return self.window(name, best, windows, key, lateness, late, workers, on_error)
 
     def reduce(
         self, name: str, function: Any, key: Columns, late: Sink | None = None, workers: int | None = None,
@@ -114,6 +165,17 @@ def timed_key(kind: Kind, name: str, key: Columns | None) -> tuple[str, ...]:
     if key is None or key == ():
         raise DataflowError(f"{kind} {name!r} has no key, by which its rows are grouped; expected key=<column>")
     return columns_of(name, key)
+
+
+def _counted_key(name: str, key: Columns | None, given: Mapping[str, object]) -> tuple[str, ...]:
+    """The key of windows by count, which have no times to which the other arguments could apply."""
+    for what, value in given.items():
+        if value:
+            raise DataflowError(
+                f"window {name!r} is by a count of rows and has {what}={value!r}; expected neither late= nor early=, "
+                "since no row is late there, and rows leave when a window is full"
+            )
+    return timed_key(Kind.WINDOW, name, key)
 
 
 def checked_late(kind: Kind, name: str, late: object, scope: StreamScope) -> None:

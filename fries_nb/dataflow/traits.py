@@ -28,6 +28,7 @@ class Kind(StrEnum):
     LOOP = "loop"
     WINDOW = "window"
     REDUCE = "reduce"
+    COUNT_WINDOW = "count_window"
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
     JOIN = "join"
@@ -205,6 +206,9 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.JOIN_WITHIN: _PAIRING,
     Kind.JOIN_LATEST: _PAIRING,
     Kind.JOIN_WINDOW: _PAIRING,
+    Kind.COUNT_WINDOW: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, keeps_state=True
+    ),
     Kind.AGGREGATE: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
     Kind.SORT: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
     Kind.SINK: OperatorTraits(execution=Execution.WRITE, holds=Holds.ENDPOINT),

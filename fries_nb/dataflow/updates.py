@@ -33,7 +33,7 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, checked_windowing
+from fries_nb.dataflow.windowing import EACH_TIME, AnyWindowing, CountWindowing, WindowFunction, checked_windowing
 from fries_nb.errors import DataflowError, PlanError, exception_text
 
 
@@ -47,7 +47,8 @@ class Update:
             tuple of the key is processed after the switch. ``None`` keeps the state unchanged.
         back: the inverse of ``state``; a rollback requires it.
         windows: for a window, its new windows; ``None`` keeps them. Windows that are open keep their bounds, and rows
-            in them are still counted in them. ``state`` and ``back`` get the state of one window of a key. For a join
+            in them are still counted in them. A session that is open keeps its end; each row brings the gap with which
+            it comes, and may extend it by that. ``state`` and ``back`` get the state of one window of a key. For a join
             of two streams its new bounds, ``fn.within(before, after)``, ``fn.latest(tolerance)`` or windows; the
             function may then be ``None``, for a join that merges the columns of both rows.
 
@@ -59,7 +60,7 @@ class Update:
     function: Any
     state: Callable[[Any], Any] | None = None
     back: Callable[[Any], Any] | None = None
-    windows: Bounds | None = None
+    windows: Bounds | AnyWindowing | None = None
 
     def __post_init__(self) -> None:
         merges = self.function is None and self.windows is not None
@@ -193,8 +194,9 @@ def targets_of(graph: Graph, change: Mapping[str, Any] | Iterable[str]) -> tuple
 
 def configured(operator: Operator, update: Update) -> Any:
     """The new function as the operator runs it: that of a window has the update's windows, if it has any."""
-    if operator.traits.timed:
-        return replace(operator.function, function=update.function, windowing=update.windows)
+    if isinstance(operator.function, WindowFunction):
+        windowing: Any = update.windows  # of the kind of the operator, see ``_check_windows``
+        return replace(operator.function, function=update.function, windowing=windowing)
     return update.function
 
 
@@ -205,9 +207,15 @@ def _check_windows(operator: Operator, update: Update) -> None:
         bounds: Bounds = operator.function.windowing
         checked_bounds(operator.name, update.windows, type(bounds))
         return
-    if not operator.traits.timed or operator.function.windowing == EACH_TIME:
+    if not isinstance(operator.function, WindowFunction) or operator.function.windowing == EACH_TIME:
         raise PlanError(f"{operator.name!r} ({operator.kind}) has no windows; expected an update without windows=...")
     checked_windowing(operator.name, update.windows)
+    if isinstance(update.windows, CountWindowing) is operator.traits.timed:
+        was, now = ("time", "count") if operator.traits.timed else ("count", "time")
+        raise PlanError(
+            f"{operator.name!r} has windows by {was} and would change to windows by {now}; expected windows by {was}, "
+            "since what is below depends on when they are closed"
+        )
 
 
 def _timing(function: Any) -> str:

@@ -599,7 +599,7 @@ class _Processed:
     delays_ms: list[float]  # of the changes
     # from the rise of a version to the end of its change: one that takes longer than a period is in vain itself
     in_effect_ms: list[float]
-    longest_wait_ms: float  # of a payment that was due in these periods: a queue longer than a period is processed in vain
+    longest_wait_ms: float  # of a payment that was due then: one that waits for a period is processed in vain
 
 
 def _processed(spark: Any, scheduler: str, workers: int, period_s: float) -> _Processed:

@@ -49,6 +49,7 @@ from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
+from fries_nb.dataflow.windowing import WindowFunction, check_merging, following
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
 from fries_nb.operators.column_types import as_value
 from fries_nb.operators.instance import Instance, Ready, user_traceback
@@ -294,7 +295,7 @@ def loaded_update(payload: bytes, operator: Operator) -> Update:
     # update defines anew is transformed to them first.
     with gathered() as definitions:
         update: Update = pickle.loads(payload)
-    if operator.traits.timed:
+    if isinstance(operator.function, WindowFunction):
         state, back = (None if one is None else EachWindow(one) for one in (update.state, update.back))
         update = replace(update, function=configured(operator, update), state=state, back=back)
     return replace(update, state=renewed(definitions, update.state))
@@ -347,6 +348,7 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
         if not isinstance(new, JoinTable):
             raise ReconfigurationError(f"got {type(new).__name__}; a join is changed to another table")
         return
+    check_merging(operator.name, following(present, new))
     if not callable(new) and not hasattr(new, "process"):
         raise ReconfigurationError(f"got {type(new).__name__}; expected a function, or an object with process()")
     if takes_time(present) is not takes_time(new):

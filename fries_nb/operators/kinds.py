@@ -23,6 +23,7 @@ import pyarrow as pa
 from fries_nb.dataflow.traits import Emits, Holds, Kind
 from fries_nb.operators.audit_log import logged
 from fries_nb.operators.column_types import as_value
+from fries_nb.operators.count_steps import count_step
 from fries_nb.operators.error_policy import (
     Held,
     Leaving,
@@ -153,6 +154,7 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.COMPARISON: OperatorCall(comparison_step),
     Kind.WINDOW: _WINDOW_CALL,
     Kind.REDUCE: _WINDOW_CALL,
+    Kind.COUNT_WINDOW: OperatorCall(count_step),
     Kind.JOIN_WITHIN: _PAIR_CALL,
     Kind.JOIN_LATEST: _PAIR_CALL,
     Kind.JOIN_WINDOW: _PAIR_CALL,

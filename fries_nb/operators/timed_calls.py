@@ -72,6 +72,11 @@ class TimeValues:
         self._zone = kind.tz if self.is_timestamp else None
         self._last: tuple[int, Any] = (0, None)
 
+    @property
+    def is_zoned(self) -> bool:
+        """Whether times are timestamps with a time zone."""
+        return self._zone is not None
+
     def shown(self, ticks: int) -> Any:
         """A time as functions get it; the last one is remembered, since many windows have the same end."""
         if not self.is_timestamp:

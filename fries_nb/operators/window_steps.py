@@ -6,20 +6,38 @@ counted once where windows tumble. The agenda has an entry for its last moment, 
 can arrive any more, ``close`` makes its result, and the window is gone. With a lateness it stays for as long again, and
 takes rows that come late; if there were any, ``close`` makes one corrected result.
 
+The end of a session moves as rows come; its entry stays where it was made. When that fires, and the session is still
+open, there is a new one for the end of then: so each open session always has one within it, however often it is
+extended. Each row keeps the gap under which it came, so a change to another gap changes no session that is open, but
+what later rows add to it.
+
 A row is late if it went into none of its windows, since there is no right any more to produce their results. It leaves
 on the branch of late rows, with all of its columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from sys import getrefcount
-from typing import Any
+from typing import Any, Self
 
+from fries_nb.dataflow.calendars import DAYS, MONTHS, Calendar
 from fries_nb.dataflow.columns import TIME
-from fries_nb.dataflow.keys import canonical_key, initial_state
-from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of, ticks
+from fries_nb.dataflow.keys import canonical_key, initial_state, why_unchangeable
+from fries_nb.dataflow.windowing import (
+    DAY_S,
+    EACH_TIME,
+    AnyWindowing,
+    DayWindowing,
+    MonthWindowing,
+    SessionWindowing,
+    ShiftedWindowing,
+    WindowFunction,
+    Windowing,
+    ends_of,
+    ticks,
+)
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.instance import FAILURES, Instance, failure
@@ -30,7 +48,11 @@ from fries_nb.operators.timed_calls import TimeValues, due_emitter, rows_of, tim
 from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]
-"""A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds."""
+"""A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds.
+
+That of a session: the moment after the last at which a row would be in it, its length so far, 0, and the rounds. That
+of a window by count: the rows that it still takes, all of its rows, and minus the rows between two windows.
+"""
 
 
 @dataclass(slots=True)
@@ -64,36 +86,126 @@ class _Bounds:
 
     def __init__(self, instance: Instance) -> None:
         self._function: WindowFunction = instance.function
+        self._name = instance.worker.operator
         self._columns: Columns | None = None
         self.size = self.every = self.lateness = 0
         self.values: TimeValues
 
-    def of(self, columns: Columns) -> _Bounds:
+    def of(self, columns: Columns) -> Self:
         """The bounds for rows of this batch."""
         if columns is not self._columns:
             self._columns, function = columns, self._function
             assert function.windowing is not None, "the windows were taken over when the function was installed"
             self.values = time_values(columns.batch.schema.field(TIME).type)
-            self.size, self.every = function.windowing.bounds(self.values.is_timestamp)
             self.lateness = ticks(function.lateness, self.values.is_timestamp)
+            self._measure(function.windowing)
         return self
+
+    def _measure(self, windowing: AnyWindowing) -> None:
+        assert isinstance(windowing, Windowing)
+        self.size, self.every = windowing.bounds(self.values.is_timestamp)
 
     def spans(self, windows: Windows, t: int, rounds: tuple[int, ...], mixed: bool) -> list[Span]:
         """The windows that a time is in: open ones of an earlier function, otherwise those of this one."""
         size, every = self.size, self.every
-        if mixed:
-            before = [
-                span for span in windows
-                if span[1:3] != (size, every) and span[0] - span[1] <= t < span[0] and span[3:] == rounds
-            ]  # fmt: skip
-            if before:
-                return sorted(before)
-        return [(end, size, every, *rounds) for end in ends_of(t, size, every)]
+        own: list[Span] = [(end, size, every, *rounds) for end in ends_of(t, size, every)]
+        return (_opened_before(windows, t, rounds, own) or own) if mixed else own
+
+
+def _opened_before(windows: Windows, t: int, rounds: tuple[int, ...], own: Collection[Span] = ()) -> list[Span]:
+    """The open windows that a time is in and that are not those of the function that runs now."""
+    return sorted(
+        span for span in windows if span[0] - span[1] <= t < span[0] and span[3:] == rounds and span not in own
+    )
+
+
+class _ShiftedBounds(_Bounds):
+    """Windows with an offset."""
+
+    def _measure(self, windowing: AnyWindowing) -> None:
+        super()._measure(windowing)
+        assert isinstance(windowing, ShiftedWindowing)
+        self._shift = windowing.shift(self.values.is_timestamp)
+
+    def spans(self, windows: Windows, t: int, rounds: tuple[int, ...], mixed: bool) -> list[Span]:
+        size, every, shift = self.size, self.every, self._shift
+        own: list[Span] = [(end + shift, size, every, *rounds) for end in ends_of(t - shift, size, every)]
+        return (_opened_before(windows, t, rounds, own) or own) if mixed else own
+
+
+class _CalendarBounds(_Bounds):
+    """Windows of days or months, of which each has a length of its own."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(instance)
+        windowing = instance.function.windowing
+        self._zone: str | None = windowing.timezone
+        self._found: list[tuple[int, int, int]] = []
+        self._begin = self._end = 0  # of the day or month for which they were found
+        if isinstance(windowing, MonthWindowing):
+            self._calendar, self._units = Calendar(MONTHS, windowing.timezone), (windowing.size, windowing.size)
+        else:
+            self._calendar = Calendar(DAYS, windowing.timezone, windowing.offset)
+            self._units = int(windowing.size) // DAY_S, int(windowing.every) // DAY_S
+
+    def _measure(self, windowing: AnyWindowing) -> None:
+        what = f"windows of {self._calendar.unit}" + (f" in timezone {self._zone!r}" if self._zone else "")
+        if not self.values.is_timestamp:
+            raise OperatorError(
+                f"{self._name} has {what} and gets times that are integers; expected timestamps, or windows without a "
+                "calendar",
+                self._name,
+            )
+        if self._zone and not self.values.is_zoned:
+            raise OperatorError(
+                f"{self._name} has {what} and gets times without a time zone, which are in none; expected timestamps "
+                "with a time zone, or windows without timezone=",
+                self._name,
+            )
+
+    def spans(self, windows: Windows, t: int, rounds: tuple[int, ...], mixed: bool) -> list[Span]:
+        if not self._begin <= t < self._end:
+            self._find(t)
+        own: list[Span] = [(*found, *rounds) for found in self._found]
+        return (_opened_before(windows, t, rounds, own) or own) if mixed else own
+
+    def _find(self, t: int) -> None:
+        """Find the windows of a day or month, since most rows are of that of the row before."""
+        begin, (size, every) = self._calendar.begin, self._units
+        number = self._calendar.number(t)
+        self._begin, self._end = begin(number), begin(number + 1)
+        ends = [(begin(end - size), begin(end)) for end in ends_of(number, size, every)]
+        self._found = [(end, end - start, end - start) for start, end in ends]
+
+
+class _SessionBounds(_Bounds):
+    """Sessions."""
+
+    def _measure(self, windowing: AnyWindowing) -> None:
+        assert isinstance(windowing, SessionWindowing)
+        is_timestamp = self.values.is_timestamp
+        self._windowing, self._gap = windowing, max(1, ticks(windowing.gap, is_timestamp))
+        self._longest = 0 if windowing.longest is None else max(1, ticks(windowing.longest, is_timestamp))
+
+    def session(self, t: int, rounds: tuple[int, ...]) -> Span:
+        """The session that a row would be alone in."""
+        start, end = self._windowing.extent(t, self._gap, self._longest)
+        return (end, end - start, 0, *rounds)
+
+
+def _bounds_of(instance: Instance) -> _Bounds:
+    windowing = instance.function.windowing
+    if isinstance(windowing, SessionWindowing):
+        return _SessionBounds(instance)
+    if isinstance(windowing, DayWindowing | MonthWindowing):
+        return _CalendarBounds(instance)
+    return _ShiftedBounds(instance) if isinstance(windowing, ShiftedWindowing) else _Bounds(instance)
 
 
 def window_step(instance: Instance, behind: Behind) -> Step:
     """Puts a row into its windows; emits what ``process`` returns early, and late rows on their branch."""
-    emits, take = behind.valued(instance), _taker(instance)
+    is_session = isinstance(instance.function.windowing, SessionWindowing)
+    emits, take = behind.valued(instance), _session_taker(instance) if is_session else _taker(instance)
     early, late = _early_emitter(instance, emits[0]), late_emitter(instance, emits)
     process, made = instance.function.process, made_of(instance)
     state, read, find = instance.state, key_reader(instance.operator.key), instance.state.find
@@ -152,18 +264,8 @@ def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
 
 def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]]:
     """A function that returns the windows that take a row, and opens those that are not open."""
-    bounds, agenda, name = _Bounds(instance), instance.agenda, instance.worker.operator
-    function = instance.function.function
+    bounds, agenda, opened = _bounds_of(instance), instance.agenda, _opener(instance)
     assert agenda is not None, "windows are timed"
-
-    def opened(key: Any, windows: Windows, span: Span, lateness: int) -> OpenWindow | None:
-        last = span[0] - 1
-        is_on_time = agenda.may_call(last, key)
-        if not is_on_time and not (lateness and agenda.may_call(last + lateness, key)):
-            return None
-        agenda.call(last if is_on_time else last + lateness, key)
-        windows[span] = window = OpenWindow(initial_state(name, function), fired=not is_on_time)
-        return window
 
     def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
         columns, found = row.columns, []
@@ -175,6 +277,85 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
         return found
 
     return take
+
+
+def _opener(instance: Instance) -> Callable[[Any, Windows, Span, int], OpenWindow | None]:
+    """A function that opens a window of a key; ``None`` if there is no right any more to produce its result."""
+    agenda, name, function = instance.agenda, instance.worker.operator, instance.function.function
+    assert agenda is not None, "windows are timed"
+
+    def opened(key: Any, windows: Windows, span: Span, lateness: int) -> OpenWindow | None:
+        last = span[0] - 1
+        is_on_time = agenda.may_call(last, key)
+        if not is_on_time and not (lateness and agenda.may_call(last + lateness, key)):
+            return None
+        agenda.call(last if is_on_time else last + lateness, key)
+        windows[span] = window = OpenWindow(initial_state(name, function), fired=not is_on_time)
+        return window
+
+    return opened
+
+
+def _session_taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]]:
+    """A function that returns the session that takes a row, opened, extended or made of several as is needed."""
+    bounds, agenda, opened = _bounds_of(instance), instance.agenda, _opener(instance)
+    assert agenda is not None, "windows are timed"
+    assert isinstance(bounds, _SessionBounds)
+    merged = _merger(instance)
+
+    def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
+        columns, rounds = row.columns, agenda.stamp[2:]
+        own, t = bounds.of(columns), columns.times()[row.index]
+        if instance.rewindowed:
+            before = [span for span in _opened_before(windows, t, rounds) if span[2]]
+            if before:
+                return [windows[span] for span in before]
+        alone = own.session(t, rounds)
+        end = alone[0]
+        met = [span for span in windows if not span[2] and t < span[0] and span[0] - span[1] < end]
+        met = [span for span in met if span[3:] == rounds] if rounds else met
+        if not met:
+            window = opened(key, windows, alone, own.lateness)
+            return [] if window is None else [window]
+        if len(met) == 1 and met[0][0] >= end and met[0][0] - met[0][1] <= t:
+            return [windows[met[0]]]
+        return [merged(key, windows, met, alone, own.lateness)]
+
+    return take
+
+
+def _merger(instance: Instance) -> Callable[[Any, Windows, list[Span], Span, int], OpenWindow]:
+    """A function that makes one session of those that a row is in, and of what the row would be alone in."""
+    agenda, name = instance.agenda, instance.worker.operator
+    assert agenda is not None, "windows are timed"
+    merge = instance.function.function.merge
+
+    def merged(key: Any, windows: Windows, met: list[Span], alone: Span, lateness: int) -> OpenWindow:
+        met.sort(key=_start_of)
+        parts = [windows[span] for span in met]
+        state = parts[0].state
+        for part in parts[1:]:
+            result = merge(state, part.state)
+            state = state if result is None else result
+            if why := why_unchangeable(state):
+                raise OperatorError(f"{name}: its merge() returned {why}", name)
+        end = max(alone[0], *(span[0] for span in met))
+        start = min(alone[0] - alone[1], _start_of(met[0]))
+        fired = all(part.fired for part in parts)
+        if fired:  # a late row has changed when it ends: it is closed again, as one session
+            is_on_time = agenda.may_call(end - 1, key)
+            agenda.call(end - 1 if is_on_time else end - 1 + lateness, key)
+            fired = not is_on_time
+        for span in met:
+            del windows[span]
+        windows[end, end - start, 0, *alone[3:]] = window = OpenWindow(state, fired)
+        return window
+
+    return merged
+
+
+def _start_of(span: Span) -> int:
+    return span[0] - span[1]
 
 
 def late_emitter(instance: Instance, emits: Any) -> Step:
@@ -199,8 +380,8 @@ def late_emitter(instance: Instance, emits: Any) -> Step:
 def close_step(instance: Instance, behind: Behind) -> Step:
     """Emits the results of the windows of a key that are due."""
     emit_all, due = due_emitter(instance, behind.valued(instance)[0]), _due_windows(instance)
-    close, values = instance.function.function.close, _Bounds(instance)
-    shift = 1 if instance.function.windowing == EACH_TIME else 0
+    close, values = instance.function.function.close, _bounds_of(instance)
+    is_reduce = instance.function.windowing == EACH_TIME
     read = key_reader(instance.operator.key)
 
     def results(row: Row) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -210,7 +391,8 @@ def close_step(instance: Instance, behind: Behind) -> Step:
             if window.fired and not window.added:
                 continue
             try:
-                result = close(key, shown(span[0] - shift), window.state)
+                end = span[0] - 1 if is_reduce or not span[2] else span[0]
+                result = close(key, shown(end), window.state)
             except FAILURES as error:
                 raise failure(instance, error) from error
             for out in (result,) if type(result) is dict else rows_of(instance, result):
@@ -221,7 +403,8 @@ def close_step(instance: Instance, behind: Behind) -> Step:
 
 def retire_step(instance: Instance) -> Step:
     """Removes the windows that were due; one with a lateness stays for late rows after its first result."""
-    state, due, bounds = instance.state, _due_windows(instance), _Bounds(instance)
+    state, due, bounds = instance.state, _due_windows(instance), _bounds_of(instance)
+    is_session = isinstance(instance.function.windowing, SessionWindowing)
     read, agenda = key_reader(instance.operator.key), instance.agenda
     assert agenda is not None, "windows are timed"
 
@@ -236,6 +419,16 @@ def retire_step(instance: Instance) -> Step:
                 del windows[span]
         if not windows:
             state.drop(key)
+        elif is_session or instance.rewindowed:
+            for span, window in windows.items():
+                if not span[2] and span[3:] == agenda.stamp[2:]:
+                    call_again(row, key, span, lateness if window.fired else 0)
+
+    def call_again(row: Row, key: Any, span: Span, lateness: int) -> None:
+        """Make an entry for the end of a session that had one at the time of this row, and has been extended since."""
+        t, last = row.columns.times()[row.index], span[0] - 1 + lateness
+        if _start_of(span) <= t < last:
+            agenda.call(last, key)
 
     return step
 
@@ -253,7 +446,7 @@ def call_for_all(instance: Instance) -> None:
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:
     """A function that returns the windows that a row of a firing is for, by their ends."""
-    touch, find, bounds = instance.state.touch, instance.state.find, _Bounds(instance)
+    touch, find, bounds = instance.state.touch, instance.state.find, _bounds_of(instance)
     read, agenda = key_reader(instance.operator.key), instance.agenda
     assert agenda is not None, "windows are timed"
 

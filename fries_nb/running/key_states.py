@@ -28,6 +28,7 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import is_timed, takes_state
 from fries_nb.dataflow.updates import Edits, Update, returning
+from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.open_questions import GONE, OVER, Asked, Looked, Seen, Withdrawn
 from fries_nb.errors import DataflowError, KeyTypeError, OperatorError, PlanError, RunError, unknown
@@ -274,11 +275,11 @@ class RunLooks:
         """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
 
         Raises:
-            PlanError: a key has no state; a state could not be changed in place; the operator works by time.
+            PlanError: a key has no state; a state could not be changed in place; the operator has windows.
         """
         known = self._checked(operator)
-        if known.traits.timed or not known.traits.runs_user_code:
-            why = "works by time" if known.traits.timed else f"is a {known.kind}, and runs no function of yours"
+        if isinstance(known.function, WindowFunction) or not known.traits.runs_user_code:
+            why = "has windows" if known.traits.runs_user_code else f"is a {known.kind}, and runs no function of yours"
             raise PlanError(f"{operator} {why}; its states are not edited, in this version")
         if not isinstance(states, Mapping) or not states:
             raise PlanError(f"states={states!r}; expected a mapping from keys to their states, with one at least")
@@ -604,8 +605,9 @@ def _given(before: Graph, after: Graph, name: str, given: Any) -> dict[Any, Any]
     operator, what = after.operator(name), f"state= of {name}"
     if name in before:
         raise PlanError(f"{what}: it runs already, and keeps its state; expected run.set_state({name!r}, ...) for that")
-    if is_timed(operator):
-        raise PlanError(f"{what}: an operator that works by time begins without open windows, in this version")
+    if is_timed(operator) or isinstance(operator.function, WindowFunction):
+        why = "an operator that works by time, or has windows, begins without any that are open"
+        raise PlanError(f"{what}: {why}, in this version")
     if not (operator.traits.runs_user_code and takes_state(operator.function)):
         raise DataflowError(f"{what}: its function keeps no state; expected one with process(row, state)")
     if not isinstance(given, Mapping):

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.operators.timed_joins import OpenRows
-from fries_nb.operators.window_steps import OpenWindow
+from fries_nb.operators.window_steps import OpenWindow, Span
 from fries_nb.progress.times import EARLIEST, LATEST
 from fries_nb.telemetry.metrics import MISSING, series
 
@@ -146,8 +146,17 @@ def rows_of_key(
         yield StateRow(key, value, size(value), bin, worker)
         return
     for span, window in value.items():
-        bounds = (shown(span[0] - span[1]), shown(span[0]))
-        yield StateRow(key, window.state, size(window.state), bin, worker, bounds)
+        yield StateRow(key, window.state, size(window.state), bin, worker, bounds_of(span, shown))
+
+
+def bounds_of(span: Span, shown: Callable[[int], Any]) -> tuple[Any, ...]:
+    """Beginning and end of an open window, as users see them; empty for one by count, which has no times.
+
+    >>> bounds_of((60, 60, 60), str), bounds_of((36, 11, 0), str), bounds_of((3, 10, -10), str)
+    (('0', '60'), ('25', '35'), ())
+    """
+    end, size, every = span[:3]
+    return () if every < 0 else (shown(end - size), shown(end if every else end - 1))
 
 
 def is_windows(value: object) -> bool:

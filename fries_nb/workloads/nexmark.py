@@ -35,7 +35,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import fries_nb as fn
-from fries_nb.dataflow.streams import Stream
 
 PROPORTIONS: Mapping[str, int] = {"person": 1, "auction": 3, "bid": 46}
 """Kind of event to its number in each round of ``ROUND`` events, in the order in which they come."""
@@ -105,14 +104,18 @@ class Nexmark:
         """The longest time for which an auction is open, in seconds."""
         return 2 * IN_FLIGHT * ROUND / PROPORTIONS["auction"] / self.rate
 
-    def source(self, flow: fn.Dataflow, kind: str, count: int, rate: float | None = None) -> Stream:
+    def source(self, flow: fn.Dataflow, kind: str, count: int, rate: float | None = None) -> fn.Stream:
         """A source of the first ``count`` rows of a kind, ``rate`` a second; ``None`` for as fast as they are taken."""
         late = self.disorder_s + 1e-6
-        return flow.source(kind, fn.rate(rate, count, NexmarkRow(self, kind)), time="dateTime", late=late, workers=1)
+        rows = fn.rate(rate, count, NexmarkRow(self, kind))
+        declared: fn.Stream = flow.source(kind, rows, time="dateTime", late=late, workers=1)
+        return declared
 
-    def replay(self, flow: fn.Dataflow, kind: str, rows: int, rate: float | None = None) -> Stream:
+    def replay(self, flow: fn.Dataflow, kind: str, rows: int, rate: float | None = None) -> fn.Stream:
         """A source that replays the first ``rows`` rows of a kind, made before; so it knows its future."""
-        return flow.source(kind, fn.replay(self.table(kind, 0, rows), rate), time="dateTime", workers=1)
+        known = fn.replay(self.table(kind, 0, rows), rate)
+        declared: fn.Stream = flow.source(kind, known, time="dateTime", workers=1)
+        return declared
 
     def table(self, kind: str, start: int, stop: int) -> pa.Table:
         """The rows from ``start`` up to ``stop`` of a kind: ``person``, ``auction`` or ``bid``."""
@@ -134,7 +137,8 @@ class Nexmark:
     def _times(self, events: Ints) -> Ints:
         """The time of each event in microseconds since 1970."""
         at_us = BASE_US + np.rint(events * (1e6 / self.rate)).astype(np.int64)
-        return at_us - self._below(events, 1, max(1, round(self.disorder_s * 1e6)))
+        earlier = self._below(events, 1, max(1, round(self.disorder_s * 1e6)))
+        return np.asarray(at_us - earlier, dtype=np.int64)
 
     def _text(self, events: Ints, what: int, least: int = 8) -> list[str]:
         drawn = self._draw(events, what)
@@ -218,7 +222,8 @@ def _timestamps(at_us: Ints) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def _chunk(events: Nexmark, kind: str, number: int) -> list[dict[str, Any]]:
-    return events.table(kind, number * CHUNK, (number + 1) * CHUNK).to_pylist()
+    rows: list[dict[str, Any]] = events.table(kind, number * CHUNK, (number + 1) * CHUNK).to_pylist()
+    return rows
 
 
 @dataclass(frozen=True)

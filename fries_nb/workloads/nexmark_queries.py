@@ -10,7 +10,7 @@ The functions are small classes whose attributes are what a change replaces: a r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -19,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 
 import fries_nb as fn
-from fries_nb.dataflow.streams import Stream
 from fries_nb.workloads.nexmark import LONGEST_S, PROPORTIONS, ROUND, Nexmark
 
 Row = dict[str, Any]
@@ -37,14 +36,14 @@ class House:
         source: declares the source of a kind of events.
     """
 
-    source: Callable[[str], Stream]
-    _declared: dict[str, Stream] = field(default_factory=dict)
+    source: Callable[[str], fn.Stream]
+    _declared: dict[str, fn.Stream] = field(default_factory=dict)
 
     @classmethod
     def replayed(cls, flow: fn.Dataflow, events: Nexmark, count: int, rate: float | None = None) -> House:
         """Of the first ``count`` events; ``rate`` a second, of all kinds, or as fast as they are taken."""
 
-        def source(kind: str) -> Stream:
+        def source(kind: str) -> fn.Stream:
             share = PROPORTIONS[kind] / ROUND
             return events.replay(flow, kind, int(count * share), None if rate is None else rate * share)
 
@@ -54,29 +53,29 @@ class House:
     def generated(cls, flow: fn.Dataflow, events: Nexmark, count: int, rate: float | None = None) -> House:
         """The same, of sources that do not know their future, with the greatest disorder as ``late``."""
 
-        def source(kind: str) -> Stream:
+        def source(kind: str) -> fn.Stream:
             share = PROPORTIONS[kind] / ROUND
             return events.source(flow, kind, int(count * share), None if rate is None else rate * share)
 
         return cls(source)
 
-    def _of(self, kind: str) -> Stream:
+    def _of(self, kind: str) -> fn.Stream:
         if kind not in self._declared:
             self._declared[kind] = self.source(kind)
         return self._declared[kind]
 
     @property
-    def person(self) -> Stream:
+    def person(self) -> fn.Stream:
         """New people."""
         return self._of("person")
 
     @property
-    def auction(self) -> Stream:
+    def auction(self) -> fn.Stream:
         """New auctions."""
         return self._of("auction")
 
     @property
-    def bid(self) -> Stream:
+    def bid(self) -> fn.Stream:
         """Bids."""
         return self._of("bid")
 
@@ -97,7 +96,7 @@ class Suffixed:
         return columns(row, BID) | {"extra": row["extra"] + self.suffix}
 
 
-def q0(house: House) -> Stream:
+def q0(house: House) -> fn.Stream:
     """Pass on each bid."""
     return house.bid.map("q0 pass", Suffixed())
 
@@ -113,7 +112,7 @@ class Converted:
         return columns(row, BID) | {"price": Decimal(self.rate) * row["price"]}
 
 
-def q1(house: House) -> Stream:
+def q1(house: House) -> fn.Stream:
     """Prices in euros."""
     return house.bid.map("q1 convert", Converted())
 
@@ -129,7 +128,7 @@ class Multiple:
         return bool(row["auction"] % self.of == 0)
 
 
-def q2(house: House) -> Stream:
+def q2(house: House) -> fn.Stream:
     """Bids for some auctions."""
     kept = house.bid.filter("q2 keep", Multiple())
     return kept.map("q2 columns", lambda row: columns(row, ("auction", "price")))
@@ -179,7 +178,7 @@ class EverJoined:
             yield row[own] | mate
 
 
-def ever_joined(name: str, left: Stream, right: Stream, left_on: str, right_on: str) -> Stream:
+def ever_joined(name: str, left: fn.Stream, right: fn.Stream, left_on: str, right_on: str) -> fn.Stream:
     """Pairs of rows of two streams with equal keys, whenever they come."""
     one, other = left.map(f"{name} left", _Side("left", left_on)), right.map(f"{name} right", _Side("right", right_on))
     return one.union(f"{name} both", other).flat_map(f"{name} pairs", EverJoined(), key="key")
@@ -194,7 +193,7 @@ class _Side:
         return {"left": None, "right": None, self.side: dict(row), "key": row[self.on]}
 
 
-def q3(house: House) -> Stream:
+def q3(house: House) -> fn.Stream:
     """People of three states with auctions in a category."""
     people = house.person.filter("q3 states", Among("state", ("OR", "ID", "CA")))
     people = people.map("q3 people", lambda row: {"seller": row["id"], **columns(row, ("name", "city", "state"))})
@@ -227,7 +226,7 @@ class Winning:
         return None if best is None else auction | best
 
 
-def winning(name: str, house: House) -> Stream:
+def winning(name: str, house: House) -> fn.Stream:
     """The winning bids of auctions."""
     auctions = house.auction.map(f"{name} left", _Side("left", "id"))
     bids = house.bid.map(f"{name} bids", bid_times).map(f"{name} right", _Side("right", "auction"))
@@ -252,7 +251,7 @@ class Averaged:
         return {"category": row["category"], "average": mean, "auctions": state["count"]}
 
 
-def q4(house: House) -> Stream:
+def q4(house: House) -> fn.Stream:
     """The mean final price of each category so far."""
     return winning("q4", house).map("q4 mean", Averaged(), key="category")
 
@@ -293,7 +292,7 @@ class Hottest:
         return [row for row in state if row["num"] * 100 >= most * self.share]
 
 
-def q5(house: House) -> Stream:
+def q5(house: House) -> fn.Stream:
     """The auctions with the most bids in each ten seconds, every two seconds."""
     counts = house.bid.window("q5 count", Counted(), fn.sliding(10, every=2), key="auction")
     return counts.reduce("q5 hottest", Hottest(), key="end")
@@ -324,7 +323,7 @@ class LastPrices:
             yield {"seller": key, "id": auction, "average": sum(state["prices"]) / len(state["prices"])}
 
 
-def q6(house: House) -> Stream:
+def q6(house: House) -> fn.Stream:
     """The mean final price of each seller's last auctions."""
     return winning("q6", house).map("q6 mean", LastPrices(), key="seller")
 
@@ -351,7 +350,7 @@ class Highest:
         return [row for row in state if row["price"] >= self.least]
 
 
-def q7(house: House) -> Stream:
+def q7(house: House) -> fn.Stream:
     """The highest bids of each ten seconds."""
     of_auctions = house.bid.window("q7 of auctions", Highest(), fn.tumbling(10), key="auction")
     return of_auctions.map("q7 one", lambda row: row | {"all": 0}).window(
@@ -423,7 +422,7 @@ class Named:
         return {"seller": row["id"], "name": row["name"] + self.suffix}
 
 
-def q8(house: House) -> Stream:
+def q8(house: House) -> fn.Stream:
     """People that opened an auction within the ten seconds in which they came."""
     people = house.person.window("q8 people", Once(), fn.tumbling(10), key="id")
     sellers = house.auction.window("q8 sellers", Once(), fn.tumbling(10), key="seller")
@@ -444,7 +443,7 @@ class AtLeast:
         return bool(row[self.column] >= self.least)
 
 
-def q9(house: House) -> Stream:
+def q9(house: House) -> fn.Stream:
     """The winning bid of each auction."""
     names = ("id", "itemName", "seller", "category", "expires", "bidder", "price", "bid_dateTime", "bid_extra")
     return winning("q9", house).filter("q9 keep", AtLeast("price")).map("q9 columns", lambda row: columns(row, names))
@@ -463,7 +462,7 @@ class Dated:
         return columns(row, BID) | {"dt": f"{at:%Y-%m-%d}", "hm": f"{at:{form}}"}
 
 
-def q10(house: House) -> Stream:
+def q10(house: House) -> fn.Stream:
     """Bids with their day and minute."""
     return house.bid.map("q10 date", Dated())
 
@@ -498,7 +497,7 @@ class Visits:
         return {"bidder": key, "bid_count": state["count"], "starttime": state["first"], "last": state["last"]}
 
 
-def q11(house: House) -> Stream:
+def q11(house: House) -> fn.Stream:
     """The sessions of each bidder, which ten seconds without a bid end."""
     return house.bid.window("q11 visits", Visits(), fn.session(10), key="bidder")
 
@@ -522,7 +521,7 @@ class Bids:
         return {"bidder": key, "end": time, "bid_count": state[0]} if state[0] >= self.least else None
 
 
-def q12(house: House) -> Stream:
+def q12(house: House) -> fn.Stream:
     """The bids of each bidder in ten seconds of event time; the public query counts by the clock of the engine."""
     return house.bid.window("q12 count", Bids(), fn.tumbling(10), key="bidder")
 
@@ -532,7 +531,7 @@ def side_input(word: str = "value") -> pa.Table:
     return pa.table({"key": list(range(10_000)), "value": [f"{word} {key}" for key in range(10_000)]})
 
 
-def q13(house: House) -> Stream:
+def q13(house: House) -> fn.Stream:
     """Bids with a value of a table."""
     keyed = house.bid.map("q13 key", lambda row: columns(row, BID[:4]) | {"key": row["auction"] % 10_000})
     joined = keyed.join("q13 join", side_input(), on="key")
@@ -556,7 +555,7 @@ class Calculated:
         }  # fmt: skip
 
 
-def q14(house: House) -> Stream:
+def q14(house: House) -> fn.Stream:
     """Large bids with what is computed of them."""
     return house.bid.map("q14 calculate", Calculated())
 
@@ -565,13 +564,13 @@ def _with_day(row: Row) -> Row:
     return columns(row, (*BID, "channel")) | {"day": f"{row['dateTime']:%Y-%m-%d}"}
 
 
-def q15(house: House) -> Stream:
+def q15(house: House) -> fn.Stream:
     """Bids, bidders and auctions of each day."""
     days = house.bid.map("q15 day", _with_day)
     return days.window("q15 count", Ranked(("day",)), fn.tumbling(DAY_S), key="day")
 
 
-def q16(house: House) -> Stream:
+def q16(house: House) -> fn.Stream:
     """Bids, bidders and auctions of each channel and day."""
     days = house.bid.map("q16 day", _with_day)
     keys = ("channel", "day")
@@ -607,7 +606,7 @@ class Prices:
         }  # fmt: skip
 
 
-def q17(house: House) -> Stream:
+def q17(house: House) -> fn.Stream:
     """The prices of each auction and day."""
     days = house.bid.map("q17 day", _with_day)
     return days.window("q17 prices", Prices(), fn.tumbling(DAY_S), key=["auction", "day"])
@@ -632,7 +631,7 @@ class Newest:
         return columns(row, (*BID, "channel", "url")) | {"extra": row["extra"] + self.suffix}
 
 
-def q18(house: House) -> Stream:
+def q18(house: House) -> fn.Stream:
     """The last bid of each bidder for each auction."""
     return house.bid.map("q18 last", Newest(), key=["bidder", "auction"])
 
@@ -656,12 +655,12 @@ class Top:
             yield one | {"rank_number": number}
 
 
-def q19(house: House) -> Stream:
+def q19(house: House) -> fn.Stream:
     """The ten highest bids of each auction."""
     return house.bid.flat_map("q19 top", Top(), key="auction")
 
 
-def q20(house: House) -> Stream:
+def q20(house: House) -> fn.Stream:
     """Bids with their auction, of one category."""
     auctions = house.auction.filter("q20 auctions", Equal("category", 10))
     pairs = ever_joined("q20", house.bid.map("q20 bids", bid_times), auctions, "auction", "id")
@@ -687,7 +686,7 @@ class Channel:
         return columns(row, ("auction", "bidder", "price", "channel")) | {"channel_id": number}
 
 
-def q21(house: House) -> Stream:
+def q21(house: House) -> fn.Stream:
     """Bids with the number of their channel."""
     return house.bid.map("q21 number", Channel())
 
@@ -705,6 +704,6 @@ class Directories:
         return columns(row, ("auction", "bidder", "price", "channel")) | found
 
 
-def q22(house: House) -> Stream:
+def q22(house: House) -> fn.Stream:
     """Bids with the directories of their address."""
     return house.bid.map("q22 split", Directories())

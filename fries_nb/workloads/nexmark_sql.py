@@ -17,7 +17,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from fries_nb.dataflow.streams import Stream
+import fries_nb as fn
 from fries_nb.workloads import nexmark_queries as queries
 from fries_nb.workloads.nexmark_queries import House
 
@@ -37,7 +37,7 @@ class Query:
         newest: what is greater in a later update.
     """
 
-    declare: Callable[[House], Stream]
+    declare: Callable[[House], fn.Stream]
     operator: str
     function: Callable[[Any], Any]
     value: Any

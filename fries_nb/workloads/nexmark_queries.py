@@ -34,9 +34,11 @@ class House:
 
     Attributes:
         source: declares the source of a kind of events.
+        late: where windows send rows that come late; ``None`` if sources know their future.
     """
 
     source: Callable[[str], fn.Stream]
+    late: Any = None
     _declared: dict[str, fn.Stream] = field(default_factory=dict)
 
     @classmethod
@@ -51,13 +53,13 @@ class House:
 
     @classmethod
     def generated(cls, flow: fn.Dataflow, events: Nexmark, count: int, rate: float | None = None) -> House:
-        """The same, of sources that do not know their future, with the greatest disorder as ``late``."""
+        """The same, of sources that do not know their future, but how late a row is at most: so none is ever late."""
 
         def source(kind: str) -> fn.Stream:
             share = PROPORTIONS[kind] / ROUND
             return events.source(flow, kind, int(count * share), None if rate is None else rate * share)
 
-        return cls(source)
+        return cls(source, fn.memory())
 
     def _of(self, kind: str) -> fn.Stream:
         if kind not in self._declared:
@@ -294,7 +296,7 @@ class Hottest:
 
 def q5(house: House) -> fn.Stream:
     """The auctions with the most bids in each ten seconds, every two seconds."""
-    counts = house.bid.window("q5 count", Counted(), fn.sliding(10, every=2), key="auction")
+    counts = house.bid.window("q5 count", Counted(), fn.sliding(10, every=2), key="auction", late=house.late)
     return counts.reduce("q5 hottest", Hottest(), key="end")
 
 
@@ -352,7 +354,7 @@ class Highest:
 
 def q7(house: House) -> fn.Stream:
     """The highest bids of each ten seconds."""
-    of_auctions = house.bid.window("q7 of auctions", Highest(), fn.tumbling(10), key="auction")
+    of_auctions = house.bid.window("q7 of auctions", Highest(), fn.tumbling(10), "auction", late=house.late)
     return of_auctions.map("q7 one", lambda row: row | {"all": 0}).window(
         "q7 of all", Highest(), fn.tumbling(10), key="all"
     )
@@ -424,8 +426,8 @@ class Named:
 
 def q8(house: House) -> fn.Stream:
     """People that opened an auction within the ten seconds in which they came."""
-    people = house.person.window("q8 people", Once(), fn.tumbling(10), key="id")
-    sellers = house.auction.window("q8 sellers", Once(), fn.tumbling(10), key="seller")
+    people = house.person.window("q8 people", Once(), fn.tumbling(10), key="id", late=house.late)
+    sellers = house.auction.window("q8 sellers", Once(), fn.tumbling(10), key="seller", late=house.late)
     named = people.map("q8 names", Named())
     numbers = sellers.map("q8 numbers", lambda row: {"seller": row["seller"]})
     return named.join_window("q8 join", numbers, on=["seller"], windows=fn.tumbling(10))
@@ -499,7 +501,7 @@ class Visits:
 
 def q11(house: House) -> fn.Stream:
     """The sessions of each bidder, which ten seconds without a bid end."""
-    return house.bid.window("q11 visits", Visits(), fn.session(10), key="bidder")
+    return house.bid.window("q11 visits", Visits(), fn.session(10), key="bidder", late=house.late)
 
 
 @dataclass(frozen=True)
@@ -523,7 +525,7 @@ class Bids:
 
 def q12(house: House) -> fn.Stream:
     """The bids of each bidder in ten seconds of event time; the public query counts by the clock of the engine."""
-    return house.bid.window("q12 count", Bids(), fn.tumbling(10), key="bidder")
+    return house.bid.window("q12 count", Bids(), fn.tumbling(10), key="bidder", late=house.late)
 
 
 def side_input(word: str = "value") -> pa.Table:
@@ -567,14 +569,14 @@ def _with_day(row: Row) -> Row:
 def q15(house: House) -> fn.Stream:
     """Bids, bidders and auctions of each day."""
     days = house.bid.map("q15 day", _with_day)
-    return days.window("q15 count", Ranked(("day",)), fn.tumbling(DAY_S), key="day")
+    return days.window("q15 count", Ranked(("day",)), fn.tumbling(DAY_S), key="day", late=house.late)
 
 
 def q16(house: House) -> fn.Stream:
     """Bids, bidders and auctions of each channel and day."""
     days = house.bid.map("q16 day", _with_day)
     keys = ("channel", "day")
-    return days.window("q16 count", Ranked(keys), fn.tumbling(DAY_S), key=list(keys))
+    return days.window("q16 count", Ranked(keys), fn.tumbling(DAY_S), list(keys), late=house.late)
 
 
 @dataclass(frozen=True)
@@ -609,7 +611,7 @@ class Prices:
 def q17(house: House) -> fn.Stream:
     """The prices of each auction and day."""
     days = house.bid.map("q17 day", _with_day)
-    return days.window("q17 prices", Prices(), fn.tumbling(DAY_S), key=["auction", "day"])
+    return days.window("q17 prices", Prices(), fn.tumbling(DAY_S), ["auction", "day"], late=house.late)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from operator import itemgetter
@@ -168,7 +169,9 @@ QUERIES: Mapping[str, Query] = {
 
 
 def plain(value: Any) -> Any:
-    """A value as both engines have it: decimals without trailing zeros, floats to nine digits."""
+    """A value as both engines have it: decimals without trailing zeros, floats to nine digits, times in UTC."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
     if isinstance(value, Decimal):
         return value.normalize()
     return float(f"{value:.9g}") if isinstance(value, float) else value

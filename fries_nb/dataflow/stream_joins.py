@@ -154,7 +154,8 @@ class JoinedStream:
 
     def _joined(
         self, kind: Kind, given: Bounds | AnyWindowing, hows: tuple[str, ...], name: str, right: Stream, on: Columns,
-        how: str, suffixes: tuple[str, str], late: Sink | None, function: Any, workers: int | None, on_error: OnError | None,
+        how: str, suffixes: tuple[str, str], late: Sink | None, function: Any, workers: int | None,
+        on_error: OnError | None,
     ) -> Stream:
         left, key = cast("Stream", self), needed_columns(kind, name, on)
         bounds = checked_bounds(name, given, _TYPES[kind])

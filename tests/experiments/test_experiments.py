@@ -25,8 +25,8 @@ from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.workflows import w2_flow, w3_flow
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
-OTHERS = ["nephele2", "nephele7", "rescaling"]
-"""Those of the other paper, and that of no paper, which have their own tests."""
+OTHERS = ["nephele2", "nephele7", "nexmark", "rescaling"]
+"""Those of the other paper, and those of no paper, which have their own tests."""
 FOUND = {
     "surges": "figure13",
     "vain": "figure14",

@@ -1,4 +1,4 @@
-"""All queries of Nexmark at once on real Spark: the results of Spark SQL, with a host killed and every query changed."""
+"""All queries of Nexmark at once on real Spark: the results of Spark SQL, a host killed, and all of them changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -15,10 +14,11 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
+from fries_nb.experiments.nexmark import by_sql
 from fries_nb.run import Run
 from fries_nb.workloads.nexmark import PROPORTIONS, ROUND, Nexmark
 from fries_nb.workloads.nexmark_queries import House
-from fries_nb.workloads.nexmark_sql import QUERIES, Query, result, wrong_rows
+from fries_nb.workloads.nexmark_sql import QUERIES, result, wrong_rows
 
 EVENTS = 3_000
 RATE = 200.0
@@ -34,17 +34,6 @@ pytestmark = pytest.mark.timeout(600)
 def out_of_order(seed: int) -> Nexmark:
     """Events of 15 seconds, each up to two seconds earlier than its place."""
     return Nexmark(seed=seed, rate=200, disorder_s=2.0)
-
-
-def by_sql(spark: SparkSession, query: Query) -> list[Counter[tuple[Any, ...]]]:
-    """The results of Spark SQL by the value before and by the one after, planned as one query."""
-    values = (query.value, query.changed)
-    both = [f"SELECT {number} AS _of, * FROM ({query.sql.format(value=value)})" for number, value in enumerate(values)]
-    rows = spark.sql(" UNION ALL ".join(both)).toArrow().to_pylist()
-    found: list[list[dict[str, Any]]] = [[], []]
-    for row in rows:
-        found[row.pop("_of")].append(row)
-    return [result(query, one) for one in found]
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_every_query_has_the_rows_of_spark_sql(
     change = run.reconfigure(changed).result(PATIENCE_S)
     assert change.outcome == "done", change.error
     for kind in PROPORTIONS:
-        run.set_rate(kind, None)
+        run.set_rate(kind, 1_000_000)
     assert run.wait(PATIENCE_S) == "finished", run.error
     assert run.audit().serializable
     for name, query in QUERIES.items():

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from window_setting import TimedRun, join_of, shown
 
+from fries_nb.dataflow import memory
 from fries_nb.dataflow.columns import HIDDEN, TIME
 from fries_nb.dataflow.join_bounds import Latest, Within
 from fries_nb.dataflow.windowing import sliding, tumbling
@@ -258,3 +259,29 @@ def test_rows_of_one_time_without_an_order_are_refused() -> None:
     row.values = (1, 1, {1, 2})
     with pytest.raises(OperatorError, match="J got two rows of the right side with one key and time, which differ in"):
         run.right({"k": 1, "b": 1, "x": {"p": 2}})
+
+
+class Picky:
+    """Fails where the numbers of both rows are equal, and on a row of the left side that is alone."""
+
+    def __call__(self, left: Row | None, right: Row | None) -> Row:
+        """A row of both."""
+        if right is None or (left is not None and left["n"] == right["m"]):
+            raise ValueError("nothing fits")
+        return {"n": left and left["n"], "m": right["m"]}
+
+
+def test_a_row_that_fails_is_set_aside_whole() -> None:
+    """It makes no pair, also none of those before the failure, and waits for none; nor does one that leaves alone."""
+    made = join_of(Within(10, 10), how="full", function=Picky(), on_error=memory())
+    made.has_dead_letters = True
+    run = JoinRun(made)
+    run.right(*({"k": 1, "b": b, "m": b} for b in (5, 6, 7)))
+    assert run.left({"k": 1, "a": 5, "n": 6}) == []
+    assert (run.open, [letter.num_rows for letter in run.instance.take_letters()]) == (3, [1])
+    assert not any(row.matched for row in run.instance.state.get(1).right.rows)
+    run.left({"k": 2, "a": 5, "n": 6})
+    assert sorted(row["m"] for row in run.ended()) == [5, 6, 7]
+    (letter,) = (row for batch in run.instance.take_letters() for row in batch.to_pylist())
+    assert (letter["error"], letter["tuple"]) == ("J failed on a tuple: ValueError: nothing fits", '{"k": 2, "time": 15}')
+    assert (run.open, len(run.agenda), len(run.counts)) == (0, 0, 0)

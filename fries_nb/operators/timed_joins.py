@@ -244,31 +244,36 @@ class _Batch:
         self._known: dict[bool, tuple[Spans, Spans]] = {}
         self._spans: Spans
         self._paired: PairedColumns
-        self.names: tuple[str, ...] = ()
-        self.nested: tuple[bool, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._nested: tuple[bool, ...] = ()
+        self._values: list[tuple[Any, ...]] = []
 
     def of(self, columns: Columns, is_left: bool) -> _Batch:
         """That of these columns."""
         if columns is not self._columns:
             self._columns = columns
             self._paired = PairedColumns(columns)
-            self.names = ()
+            self._come(columns)
             is_timestamp = time_values(columns.batch.schema.field(TIME).type).is_timestamp
             if is_timestamp not in self._known:
                 self._known[is_timestamp] = spans_by(self._instance.function.windowing, is_timestamp)
             self._spans = self._known[is_timestamp][not is_left]
         return self
 
+    def _come(self, columns: Columns) -> None:
+        """Convert the rows of a batch, which are all kept for a while."""
+        self._names = columns.names
+        nested = tuple(name in columns.nested for name in columns.names)
+        self._nested = nested if any(nested) else ()
+        self._values = list(zip(*(columns[name] for name in columns.names), strict=True))
+
     def opened(self, row: Row, t: int, rounds: tuple[int, ...]) -> list[OpenRow]:
         """A row of the batch, once for each of its spans."""
-        held = dict(row)
-        names = tuple(held)
-        if names != self.names:
-            self.names = names
-            nested = tuple(name in row.columns.nested for name in names)
-            self.nested = nested if any(nested) else ()
-        values = tuple(held.values())
-        return [OpenRow(t, first, last, rounds, self.names, self.nested, values) for first, last in self._spans(t)]
+        names, nested, values = self._names, self._nested, self._values[row.index]
+        if type(row) is WholeRow or dict.__len__(row) > 1:  # in a rehearsal something was written to it
+            names, values = tuple(row), tuple(row.values())
+            nested = (True,) * len(names)
+        return [OpenRow(t, first, last, rounds, names, nested, values) for first, last in self._spans(t)]
 
     def paired(self, made: dict[str, Any], index: int, t: int) -> WholeRow:
         """An output row of a pair, whose second row has this index in the batch."""
@@ -332,8 +337,9 @@ def pair_step(instance: Instance, behind: Behind) -> Step:
         if t < agenda.stamp[1]:
             late(row)
             return
-        mine, count = batch.of(row.columns, is_left), 0
+        count = 0
         try:
+            mine = batch.of(row.columns, is_left)
             key = canonical_key(read(row))
             held = state.get(key)
             held = OpenRows() if held is None else held
@@ -441,6 +447,8 @@ def leave_step(instance: Instance, behind: Behind) -> Step:
     read, agenda, state = key_reader(instance.operator.key), _agenda_of(instance), instance.state
     join: StreamJoin = instance.function
     is_latest = isinstance(join.windowing, Latest)
+    if join.how == "inner" and not is_latest:
+        return lambda row: None
 
     def results(row: Row) -> Iterator[tuple[int, dict[str, Any]]]:
         t, rounds = row.columns.times()[row.index], agenda.stamp[2:]

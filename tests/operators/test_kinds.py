@@ -228,7 +228,7 @@ def test_a_kind_takes_the_functions_that_its_traits_say(kind: Kind) -> None:
 def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
-    modules = ("traits", "builder", "streams", "timed_streams", "loops", "regions", "graph", "interchange", "stream_joins")
+    modules = ("traits", "builder", "streams", "stream_joins", "loops", "regions", "graph", "interchange")
     declare = {*(f"dataflow/{module}.py" for module in modules), "simulation/drawn_flows.py", "labs/coverings.py"}
     declare.add("planning/shadow.py")
     named = {

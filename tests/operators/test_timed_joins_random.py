@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from timed_joins import spans
-from window_setting import TimedRun, shown
+from window_setting import TimedRun, join_of, shown
 
-from fries_nb.dataflow import Emits, Kind, Operator
 from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.join_bounds import Bounds, Latest, StreamJoin, Within
 from fries_nb.dataflow.windowing import Windowing
@@ -25,21 +24,10 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.timed_joins import OpenSide, PairedColumns
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.times import LATEST, Antichain
-from fries_nb.protocol.messages import WorkerId
 
 SEEDS = range(120)
-KINDS = {Within: Kind.JOIN_WITHIN, Latest: Kind.JOIN_LATEST, Windowing: Kind.JOIN_WINDOW}
 Found = tuple[int | None, int | None, int | None, int]
 """Key, number of the left row and of the right one, time."""
-
-
-def join_of(bounds: Bounds, how: str = "inner", function: Any = None, **more: Any) -> Instance:
-    """A join's instance, keyed by ``k``."""
-    used = StreamJoin(function, bounds, early=True, how=how, **more)
-    operator = Operator(
-        "J", Emits.ONE_TO_MANY, kind=KINDS[type(bounds)], function=used, key=("k",), branches=2,
-    )  # fmt: skip
-    return Instance(WorkerId("J", 0), operator, used, audit=False)
 
 
 @dataclass
@@ -104,7 +92,8 @@ class Definition:
 
     def open(self, passed: int) -> int:
         """The number of rows that have to be kept when no row before ``passed`` can come, once for each span."""
-        kept = [row for row in self.rows if row.k is not None or self.how in ("full", "left" if row.is_left else "right")]
+        sides = {"full": (True, False), "left": (True,), "right": (False,)}.get(self.how, ())
+        kept = [row for row in self.rows if row.k is not None or row.is_left in sides]
         if not self.is_latest:
             return sum(span[1] >= passed for row in kept for span in row.spans)
         count = sum(row.is_left and row.t >= passed for row in kept)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.join_bounds import Bounds, Latest, Within
+from fries_nb.dataflow.windowing import Windowing
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
@@ -121,17 +122,17 @@ class DrawnJoin:
     def change(self, chance: random.Random, version: int) -> dict[str, Any]:
         """A change of the join, of its function or its bounds or both, and perhaps of another operator."""
         function = Both(version) if self.functions else None
-        new = None if self.functions and chance.random() < 0.4 else draw_bounds(chance, type(self.bounds[0]), mixed=True)
-        if new is not None and (not hasattr(new, "every") or self.bounds[0].size == self.bounds[0].every):
+        new, first = self.bounds[-1], self.bounds[0]
+        is_sliding = isinstance(first, Windowing) and first.size != first.every
+        if not is_sliding and not (self.functions and chance.random() < 0.4):
+            new = draw_bounds(chance, type(first), mixed=True)
             self.bounds.append(new)
-        else:
-            new = self.bounds[-1]
         return {"J": fn.Update(function, windows=new)} | ({"M": dict} if chance.random() < 0.4 else {})
 
 
 def draw_bounds(chance: random.Random, kind: type[Any] | None = None, mixed: bool = False) -> Bounds:
     """Bounds of a join; of this type, if one is given. Those of a change are no sliding windows."""
-    kind = kind or chance.choice((Within, Within, Latest, object))
+    kind = kind or chance.choice((Within, Within, Latest, Windowing))
     if kind is Within:
         return fn.within(chance.choice((0, 3, 20)), chance.choice((0, 0, 2, 9)))
     if kind is Latest:
@@ -258,8 +259,7 @@ def _ended(seed: int, drawn: DrawnJoin, cluster: Any, law: FrontierLaw) -> Count
     law.check_end()
     check_join(drawn, cluster.rows("pairs"), cluster.rows("counts"))
     for instance in cluster.instances("J"):
-        kept = [held for held in instance.state.live.values()]
-        latest = isinstance(drawn.bounds[0], Latest)
+        latest, kept = isinstance(drawn.bounds[0], Latest), instance.state.live.values()
         assert all(not held.left.rows and len(held.right.rows) <= latest for held in kept), "open rows are left"
     if cluster._plan.audit and any(drawn.rows.values()):
         verdict = judge(cluster.records())

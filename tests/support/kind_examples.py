@@ -11,7 +11,7 @@ import pyarrow as pa
 from fries_nb.dataflow import DataflowBuilder, Graph, Stream, memory, rate
 from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windowing import tumbling
+from fries_nb.dataflow.windowing import count, tumbling
 
 Row = dict[str, Any]
 ROWS: list[Row] = [{"k": number % 4, "x": number, "items": [number, number]} for number in range(60)]
@@ -147,6 +147,10 @@ KIND_EXAMPLES: dict[Kind, KindExample] = {
     Kind.REDUCE: KindExample(
         lambda flow, before: (before.reduce("X", Counted(), key="k"),),
         [{"k": row["k"], "time": row["x"], "n": 1} for row in ROWS], Doubled(), "x",
+    ),
+    Kind.COUNT_WINDOW: KindExample(
+        lambda flow, before: (before.window("X", Counted(), count(5), key="k"),),
+        [{"k": key, "time": 5, "n": 5} for key in range(4) for _ in range(3)], Doubled(),
     ),
     Kind.LOOP: KindExample(_loop, [row | {"k": -1} for row in ROWS]),
     Kind.AGGREGATE: KindExample(lambda flow, before: (before.aggregate("X", "k", {"total": "sum(x)"}),), None),

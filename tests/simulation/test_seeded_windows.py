@@ -7,16 +7,48 @@ from interleaving_checks import lacking
 from soak import caught, first_tried
 from window_draws import Extents, play_windows
 
+import fries_nb as fn
 from fries_nb.dataflow import top_rows
 from fries_nb.dataflow.top_rows import TopRows
 from fries_nb.dataflow.windowing import ShiftedWindowing
 from fries_nb.operators import count_steps, window_steps
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.cluster import Cluster
 
 
 def test_windows_have_their_rows_whatever_happens():
     """With rows out of order, kills, checkpoints, rescales and changes: as plain Python makes them of the rows."""
     wanted = ["changes", "restarts", "rescales", "moved bins", "sessions of several rows", "windows by count"]
     assert lacking(8, wanted, play_windows, most=30) == {}
+
+
+class Deaf:
+    """Has no ``merge``."""
+
+    def process(self, row, state):
+        """Nothing."""
+
+    def close(self, key, time, state):
+        """Nothing."""
+
+
+def test_a_function_that_cannot_merge_is_refused_where_sessions_run():
+    """Whatever the windows were declared as: the change is aborted, and the old function goes on."""
+    flow = fn.Dataflow("sessions")
+    rows = flow.source("S", fn.rate(None), time="at")
+    rows.window("W", Extents(), fn.tumbling(5), key="k").sink("out", fn.memory())
+    given = [{"k": 1, "v": number, "at": number} for number in range(100)]
+    cluster = Cluster(flow.graph(2), {"S": given}, seed=1)
+    cluster.hold([WorkerId("S", 0)])
+    windows = fn.session(3)
+    for update, outcome in (
+        (fn.Update(Extents(windows), windows=windows), "done"), (fn.Update(Deaf()), "aborted"),
+        (fn.Update(Deaf(), windows=fn.tumbling(9)), "done"),
+    ):  # fmt: skip
+        change = cluster.request({"W": update})
+        cluster.until(lambda change=change: change in cluster.outcomes)
+        assert cluster.outcomes[change].outcome == outcome
+        assert outcome == "done" or "has no merge()" in cluster.outcomes[change].error
 
 
 def _counted_twice(windows, counted=count_steps._counted):

@@ -104,6 +104,7 @@ class WindowPlay:
         self.rows = [{"k": chance.randrange(8), "v": number, "at": t} for number, t in enumerate(times)]
         self.size, self.every = chance.choice(((7, 7), (10, 5), (9, 2)))
         self.offset = chance.randrange(1 - self.every, self.every)
+        self.is_by_row = chance.random() < 0.3
         self.sessions, self.counts, self.best = [self._session()], [self._count()], [chance.choice((1, 3))]
         graph = self._declared()
         kills = chance.random() < 0.5
@@ -112,6 +113,7 @@ class WindowPlay:
             graph, {"S": self.rows}, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
             audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
             commit_interval_ns=chance.choice((300_000, 2_000_000) if kills else (None, 2_000_000)), faults=faults,
+            identities=self.is_by_row,
         )  # fmt: skip
 
     def _session(self) -> SessionWindowing:
@@ -163,7 +165,9 @@ class WindowPlay:
     def _change(self) -> None:
         """Another function, and in most cases other windows, of one or several operators."""
         chance, change = self.chance, dict[str, Any]()
-        for name in chance.sample(("W", "O", "C", "T", "A"), chance.choice((1, 2, 3))):
+        is_by_row = self.is_by_row and chance.random() < 0.6
+        names = ("A", "C") if is_by_row else ("W", "O", "C", "T", "A")
+        for name in chance.sample(names, chance.choice((1, 2, 3)) if len(names) > 2 else 1):
             version = len(self.cluster.outcomes) + 1
             if name == "W":
                 self.sessions.append(self._session())
@@ -176,8 +180,10 @@ class WindowPlay:
                 change[name] = fn.top(self.best[-1], "t", rank="rank", end="end")
             else:
                 change[name] = Sum(version) if name == "O" else marked(version)
-        self.cluster.request(change, chance.choice(SAFE))
+        others = ("fries", "epoch") if self.is_by_row else SAFE
+        self.cluster.request(change, "cut" if is_by_row else chance.choice(others))
         self.met["changes"] += 1
+        self.met["changes by row"] += is_by_row
 
     def check(self) -> None:
         """All sinks have what plain Python makes of the rows."""

@@ -236,6 +236,8 @@ def _check_window_function(name: str, function: Any, kind: Kind) -> None:
     if not callable(getattr(given, "close", None)):
         raise DataflowError(f"{kind} {name!r} got a {type(given).__name__}, which has no close(); {expected}")
     _check_method(name, given, "close", "(key, time, state)")
+    if callable(getattr(given, "merge", None)):
+        _check_method(name, given, "merge", "(state, other)")
     if is_generator(given) and not getattr(function, "early", False):
         raise DataflowError(
             f"{kind} {name!r}: its process is a generator, which yields rows before the result; expected one that "

@@ -26,24 +26,8 @@ from fries_nb.operators.window_steps import OpenWindow, Span, Windows
 def count_step(instance: Instance, behind: Behind) -> Step:
     """Puts a row into the windows of its key, and emits the results of those that it fills."""
     emit, made, name = behind.valued(instance)[0], made_of(instance), instance.worker.operator
-    process, close, open_next = instance.function.process, instance.function.function.close, _opener(instance)
+    put, open_next, close = _putter(instance), _opener(instance), instance.function.function.close
     state, read, find = instance.state, key_reader(instance.operator.key), instance.state.find
-
-    def put(row: Row, windows: Windows) -> Row:
-        """Process a row in each window; returns it, or what has the same values if the function keeps it."""
-        for window in windows.values():
-            own = row.copy() if len(windows) > 1 else row
-            held = getrefcount(own)
-            if (result := process(own, window.state)) is not None:
-                raise DeclarationError(
-                    f"{name} returned {type(result).__name__} from process; a window by count returns its rows from "
-                    "close, when it is full",
-                    name,
-                )
-            if getrefcount(own) > held:
-                left = detach(own)
-                row = left if own is row else row
-        return row
 
     def results(row: Row) -> Iterator[Row]:
         try:
@@ -71,6 +55,28 @@ def count_step(instance: Instance, behind: Behind) -> Step:
             made(row, count)
 
     return step
+
+
+def _putter(instance: Instance) -> Callable[[Row, Windows], Row]:
+    """A function that processes a row in each window; returns it, or its values if the function keeps it."""
+    process, name = instance.function.process, instance.worker.operator
+
+    def put(row: Row, windows: Windows) -> Row:
+        for window in windows.values():
+            own = row.copy() if len(windows) > 1 else row
+            held = getrefcount(own)
+            if (result := process(own, window.state)) is not None:
+                raise DeclarationError(
+                    f"{name} returned {type(result).__name__} from process; a window by count returns its rows from "
+                    "close, when it is full",
+                    name,
+                )
+            if getrefcount(own) > held:
+                left = detach(own)
+                row = left if own is row else row
+        return row
+
+    return put
 
 
 def _opener(instance: Instance) -> Callable[[Windows], None]:

@@ -38,6 +38,13 @@ class Sum:
         """The sum."""
 
 
+class Merging(Sum):
+    """A function of sessions."""
+
+    def merge(self, state: Any, other: Any) -> None:
+        """Both."""
+
+
 class Remind:
     """A timed function."""
 
@@ -46,6 +53,9 @@ class Remind:
 
     def due(self, key: Any, time: Any, state: Any) -> Any:
         """Remind."""
+
+
+TUMBLING = fn.tumbling(60)
 
 
 def flow(**time: Any) -> tuple[DataflowBuilder, Stream]:
@@ -94,13 +104,22 @@ def test_a_window_can_be_changed_to_other_windows() -> None:
     builder, pay = flow()
     pay.window("W", Sum(), fn.tumbling(60), key="value").sink("out", memory())
     pay.reduce("R", Sum(), key="value").sink("out2", memory())
+    pay.window("S", Merging(), fn.session(5), key="value").sink("out4", memory())
+    pay.window("C", Sum(), fn.count(5), key="value").sink("out5", memory())
     pay.map("M", Remind(), key="value").sink("out3", memory())
     graph = builder.graph()
     check_updates(graph, as_updates({"W": fn.Update(Sum(), windows=fn.tumbling(30)), "R": Sum(), "M": Remind()}))
+    check_updates(graph, as_updates({"W": fn.Update(Merging(), windows=fn.session(30)), "S": Merging()}))
+    others = {"C": fn.Update(Sum(), windows=fn.count(30)), "S": fn.Update(Sum(), windows=DAYS)}
+    check_updates(graph, as_updates(others))
     for change, words in (
         ({"W": fn.Update(Sum(), windows=fn.sliding(10, 20))}, "window 'W' slides by 20, more than its windows of 10"),
         ({"R": fn.Update(Sum(), windows=fn.tumbling(30))}, r"'R' \(reduce\) has no windows"),
         ({"W": lambda row: row}, "window 'W' got a function of a row; expected an object with process"),
+        ({"W": fn.Update(Sum(), windows=fn.session(9))}, r"window 'W' has sessions, and a Sum has no merge\(\), which"),
+        ({"W": fn.Update(Sum(), windows=fn.count(9))}, "'W' has windows by time and would change to windows by count"),
+        ({"C": fn.Update(Sum(), windows=TUMBLING)}, "'C' has windows by count and would change to windows by time"),
+        ({"M": fn.Update(Remind(), windows=TUMBLING)}, r"'M' \(map\) has no windows; expected an update without"),
         ({"M": lambda row: row}, "'M' runs a timed function and would change to an untimed one; expected a timed"),
         ({"M": type("Deaf", (), {"process": Remind.process})()}, "'M' has entries that will be due, and its new"),
     ):
@@ -113,7 +132,7 @@ def method(**methods: Any) -> Any:
     return type("Given", (), {"process": Sum.process, "close": Sum.close, **methods})()
 
 
-TUMBLING = fn.tumbling(60)
+DAYS = fn.tumbling(86_400, timezone="Europe/Berlin")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +148,36 @@ TUMBLING = fn.tumbling(60)
         ((Sum(), fn.sliding(1e9, 1e-3)), "each row would be in 1,000,000,000,000, which have a state each"),
         ((Sum(), fn.sliding(10, 20)), "window 'W' slides by 20, more than its windows of 10"),
         ((Sum(), 60), "window 'W' has 60 as its windows; expected fn.tumbling or fn.sliding"),
+        ((Sum(), fn.tumbling(60, offset=60)), "window 'W' has offset=60; expected a number between -60 and 60, the di"),
+        ((Sum(), fn.sliding(60, 20, offset=-20)), "window 'W' has offset=-20; expected a number between -20 and 20"),
+        ((Sum(), fn.tumbling(60, offset="1")), "window 'W' has offset='1'; expected a number between -60 and 60"),
+        ((Sum(), fn.tumbling(60, offset=float("nan"))), "window 'W' has offset=nan; expected a number between"),
+        ((Sum(), fn.tumbling(3_600, timezone="UTC")), "window 'W' has windows of 3600 seconds in a timezone; expected"),
+        ((Sum(), fn.tumbling(86_400 * 40_000, timezone="UTC")), "expected whole days, multiples of 86400 and 36,525 d"),
+        ((Sum(), fn.sliding(86_400, 3_600, timezone="UTC")), "window 'W' has a window every 3600 seconds in a timezon"),
+        ((Sum(), fn.tumbling(86_400, timezone="Berlin")), "window 'W' has timezone='Berlin'; expected the name of a t"),
+        ((Sum(), fn.tumbling(86_400, timezone="../UTC")), "window 'W' has timezone='../UTC'; expected the name of a t"),
+        ((Sum(), fn.tumbling(86_400, timezone=1)), "window 'W' has timezone=1; expected the name of a timezone"),
+        ((Sum(), fn.tumbling(86_400, offset=86_400, timezone="UTC")), "window 'W' has offset=86400; expected a number"),
+        ((Sum(), fn.months(0)), "window 'W' has months of 0; expected a whole number from 1 to 1,200"),
+        ((Sum(), fn.months(1.5)), "window 'W' has months of 1.5; expected a whole number from 1 to 1,200"),
+        ((Sum(), fn.months(timezone="Mars")), "window 'W' has timezone='Mars'; expected the name of a timezone"),
+        ((Merging(), fn.session(0)), "window 'W' has sessions with a gap of 0; expected a number above 0, in seconds "),
+        ((Merging(), fn.session(-1)), "window 'W' has sessions with a gap of -1; expected a number above 0, in second"),
+        ((Merging(), fn.session(float("inf"))), "window 'W' has sessions with a gap of inf; expected a number above 0"),
+        ((Merging(), fn.session("5m")), "window 'W' has sessions with a gap of '5m'; expected a number above 0"),
+        ((Merging(), fn.session(5, longest=4)), "window 'W' has sessions with longest=4; expected a number of at leas"),
+        ((Merging(), fn.session(5, longest="1h")), "window 'W' has sessions with longest='1h'; expected a number of a"),
+        ((Sum(), fn.session(5)), r"window 'W' has sessions, and a Sum has no merge\(\), which makes one state of thos"),
+        ((method(merge=lambda self, state: 0), fn.session(5)), "'W': its merge takes 1 parameters; expected one to be"),
+        ((Sum(), fn.count(0)), "window 'W' has windows by a count of 0; expected a whole number of 1 or more"),
+        ((Sum(), fn.count(2.0)), "window 'W' has windows by a count of 2.0; expected a whole number of 1 or more"),
+        ((Sum(), fn.count(2, every=0)), "window 'W' has a window by count every 0; expected a whole number of 1 or mo"),
+        ((Sum(), fn.count(2, every=3)), "window 'W' begins every 3 rows and has 2, so rows would be in none; expected"),
+        ((Sum(), fn.count(10**6, every=1)), "window 'W' has 1,000,000 rows and begins every 1, so each row would be i"),
+        ((Sum(), fn.count(2), {"late": memory()}), "window 'W' is by a count of rows and has late=.*; expected neithe"),
+        ((Sum(), fn.count(2), {"early": True}), "window 'W' is by a count of rows and has early=True; expected neithe"),
+        ((Sum(), fn.count(2), {"key": None}), "window 'W' has no key, by which its rows are grouped"),
         ((Sum(), TUMBLING, {"lateness": -1}), "window 'W' has lateness=-1; expected a number of 0 or more"),
         ((Sum(), TUMBLING, {"lateness": 5}), "window 'W' has lateness=5 and no place for rows that are later"),
         ((Sum(), TUMBLING, {"late": "here"}), "window 'W' has late='here'; expected a sink"),
@@ -234,3 +283,37 @@ def test_a_window_is_taken_back_with_its_late_rows() -> None:
         pay.window("W", Sum(), TUMBLING, key="value", late=memory())
     pay.window("W", Sum(), TUMBLING, key="value")
     assert "W" in list(builder.graph())
+
+
+def test_windows_by_count_need_no_time() -> None:
+    """They are an operator that is not timed, and that multiplies: no part of a plan is cut below it."""
+    builder = DataflowBuilder("counted")
+    rows = builder.source("plain", rate(1)).window("C", Sum(), fn.count(5), key="value")
+    rows.map("D", lambda row: row, key="n").sink("out", memory())
+    graph = graph_from_json(graph_to_json(builder.graph()))
+    assert (graph.operator("C").emits, is_timed(graph.operator("C"))) == (Emits.ONE_TO_MANY, False)
+    assert [sorted(part.operators) for part in cover(graph, ["C", "D"]).components] == [["C", "D"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"n": 0}, "top keeps n=0 rows; expected a whole number of 1 or more"),
+        ({"n": "5"}, "top keeps n='5' rows; expected a whole number of 1 or more"),
+        ({"by": None}, "top has no by=, which says which rows are best; expected by=<column>"),
+        ({"by": 7}, "operator 'top' has the key 7; expected a column name, or several"),
+        ({"smallest": 1}, "top has smallest=1; expected True or False"),
+        ({"rank": 1}, "top has rank=1; expected the name of a new column"),
+        ({"rank": "r", "end": "r"}, "top has rank='r' and end='r'; expected two names"),
+        ({"windows": 5}, "window 'T' has 5 as its windows; expected fn.tumbling or fn.sliding, fn.session, fn.months "),
+        ({"key": None}, "window 'T' has no key, by which its rows are grouped"),
+    ],
+)
+def test_the_best_rows_are_of_windows(given: Any, words: str) -> None:
+    """Any of them; what is wrong is said by the call that declares it."""
+    for windows in (TUMBLING, DAYS, fn.months(), fn.session(5), fn.count(5)):
+        flow()[1].top("T", n=3, by="value", key="value", windows=windows)
+    builder, pay = flow()
+    with pytest.raises(DataflowError, match=words):
+        pay.top("T", **{"n": 3, "by": "value", "key": "value", "windows": TUMBLING, **given})
+    assert list(builder.graph()) == ["pay"]

@@ -71,7 +71,7 @@ def frame(run: TimedRun, times: list[int], first: int = 0, key: int = 1, stamp: 
 
 
 def test_a_session_ends_a_gap_after_its_last_row() -> None:
-    """A row at exactly a gap is in it; it is closed when none can come, with its end as its time, and nothing is left."""
+    """A row at exactly a gap is in it; it is closed when none can come, at its end, and nothing is left."""
     run = run_of(session(10))
     assert frame(run, [0, 10, 21]) == []
     assert run.fire((0, 20)) == []
@@ -132,7 +132,7 @@ def test_a_closed_session_is_corrected_and_may_end_later() -> None:
 
 
 def test_rows_bring_the_gap_under_which_they_come() -> None:
-    """A change to another gap leaves the end of what is open; later rows add theirs, whatever the session had before."""
+    """A change to another gap leaves the end of what is open; later rows add their own."""
     run = run_of(session(20))
     frame(run, [0])  # to 20
     change(run, session(5), 1)
@@ -172,7 +172,7 @@ def test_a_merge_that_fails_or_returns_no_state_fails_on_the_tuple() -> None:
 
 
 def defined(rows: list[tuple[int, int, int]], gap: int, longest: int) -> list[tuple[int, int, list[int]]]:
-    """Key, end and rows of each session, if no row is late: rows by time, cut where a silence is longer than the gap."""
+    """Key, end and rows of each session, if no row is late: rows by time, cut where a silence is too long."""
     results = []
     for key in sorted({key for key, _, _ in rows}):
         ordered = sorted((t, n) for one, t, n in rows if one == key)
@@ -212,7 +212,7 @@ def play(seed: int, changes: bool = False) -> int:
 
 
 def play_late(seed: int) -> int:
-    """The same with late rows and a lateness, or another gap: each row is in one session that was closed, or is late."""
+    """The same with late rows, a lateness, other windows: each row is in a session that was closed, or is late."""
     random = Random(seed)
     lateness = random.choice([0, 0, 7, 40])
     run = run_of(session(random.choice([1, 5, 12])), lateness=lateness)
@@ -246,7 +246,7 @@ def play_late(seed: int) -> int:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sessions_are_as_defined(seed: int) -> None:
-    """Each session has the rows between two silences, and comes once; late rows, and those under other gaps, are in one."""
+    """Each session has the rows between two silences, and comes once; rows that are late are in one, or leave."""
     assert play(seed) > 10
     assert play_late(seed) > 5
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fries_nb.dataflow import DataflowBuilder, Graph, Stream, memory, rate
 from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windowing import tumbling
+from fries_nb.dataflow.windowing import count, tumbling
 
 Row = dict[str, Any]
 ROWS: list[Row] = [{"k": number % 4, "x": number, "items": [number, number]} for number in range(60)]
@@ -183,6 +183,10 @@ KIND_EXAMPLES: dict[Kind, KindExample] = {
     Kind.JOIN_WINDOW: KindExample(
         lambda flow, before: (before.join_window("X", _other(flow, before), on="k", windows=tumbling(20)),),
         _pairs(lambda x, y: x // 20 == y // 20), _merged, "x",
+    ),
+    Kind.COUNT_WINDOW: KindExample(
+        lambda flow, before: (before.window("X", Counted(), count(5), key="k"),),
+        [{"k": key, "time": 5, "n": 5} for key in range(4) for _ in range(3)], Doubled(),
     ),
     Kind.LOOP: KindExample(_loop, [row | {"k": -1} for row in ROWS]),
     Kind.AGGREGATE: KindExample(lambda flow, before: (before.aggregate("X", "k", {"total": "sum(x)"}),), None),

@@ -18,7 +18,7 @@ from fries_nb.errors import FriesError, close_match
 from fries_nb.experiments.fries import figure13, figure14, figure15, figure16, figure17, table4, table5, table6, table7
 from fries_nb.experiments.measuring import ExperimentScale, Result, scale_of
 from fries_nb.experiments.nephele import nephele2, nephele7
-from fries_nb.experiments.nexmark import nexmark
+from fries_nb.experiments.nexmark_runs import nexmark
 from fries_nb.experiments.rescaling import rescaling
 from fries_nb.workloads.nexmark_sql import QUERIES
 

@@ -258,7 +258,7 @@ def q4(house: House) -> fn.Stream:
     return winning("q4", house).map("q4 mean", Averaged(), key="category")
 
 
-class Counted:
+class BidCount:
     """The number of rows of a key in a window."""
 
     def initial_state(self) -> list[int]:
@@ -296,7 +296,7 @@ class Hottest:
 
 def q5(house: House) -> fn.Stream:
     """The auctions with the most bids in each ten seconds, every two seconds."""
-    counts = house.bid.window("q5 count", Counted(), fn.sliding(10, every=2), key="auction", late=house.late)
+    counts = house.bid.window("q5 count", BidCount(), fn.sliding(10, every=2), key="auction", late=house.late)
     return counts.reduce("q5 hottest", Hottest(), key="end")
 
 

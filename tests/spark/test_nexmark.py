@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
-from fries_nb.experiments.nexmark import by_sql
+from fries_nb.experiments.nexmark_runs import by_sql
 from fries_nb.run import Run
 from fries_nb.workloads.nexmark import PROPORTIONS, ROUND, Nexmark
 from fries_nb.workloads.nexmark_queries import House

@@ -22,7 +22,7 @@ from fries_nb.experiments.measuring import PATIENCE_S, ExperimentScale, Result, 
 from fries_nb.run import Run
 from fries_nb.workloads.nexmark import PROPORTIONS, ROUND, Nexmark
 from fries_nb.workloads.nexmark_queries import House
-from fries_nb.workloads.nexmark_sql import QUERIES, Query, result, wrong_rows
+from fries_nb.workloads.nexmark_sql import QUERIES, NexmarkQuery, result, wrong_rows
 
 EVENTS, FEWEST = 1_000_000, 2_000
 RATE, EVENT_RATE, DISORDER_S = 2_000.0, 100.0, 2.0
@@ -81,7 +81,7 @@ def _read(run: Run, sources: Iterable[str]) -> int:
     return sum(operators[source].processed for source in sources if source in operators)
 
 
-def by_sql(spark: Any, query: Query) -> list[Counter[tuple[Any, ...]]]:
+def by_sql(spark: Any, query: NexmarkQuery) -> list[Counter[tuple[Any, ...]]]:
     """The results of Spark SQL by the value before and by the one after, planned as one query.
 
     Args:

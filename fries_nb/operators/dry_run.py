@@ -45,7 +45,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import HIDDEN, TIME
 from fries_nb.dataflow.graph import Emits, Operator
-from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
+from fries_nb.dataflow.operators import Shape, emits_of, is_awaited, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
@@ -339,6 +339,7 @@ def _dumped(recent: Recent) -> bytes:
 
 
 _TIMED = {True: "is timed", False: "is not timed"}
+_AWAITED = {True: "is a coroutine", False: "is a plain one"}
 _CALLED = {Shape.ROW: "works row by row", Shape.KEYED: "works row by row", Shape.BATCH: "is batched"}
 
 
@@ -352,6 +353,10 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
     if takes_time(present) is not takes_time(new):
         now_timed, was_timed = _TIMED[takes_time(new)], _TIMED[takes_time(present)]
         raise ReconfigurationError(f"the new function {now_timed}, the running one {was_timed}; a change keeps it so")
+    if is_awaited(present) is not is_awaited(new):
+        now_awaited, was_awaited = _AWAITED[is_awaited(new)], _AWAITED[is_awaited(present)]
+        what = f"the new function {now_awaited}, the running one {was_awaited}; a change keeps it so"
+        raise ReconfigurationError(what)
     was, now = shape_of(present), shape_of(new)
     if (was is Shape.BATCH) is not (now is Shape.BATCH):
         raise ReconfigurationError(

@@ -32,6 +32,7 @@ worker's; it does not access the worker.
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,6 +51,7 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
+from fries_nb.operators.awaited_calls import CallLoop
 from fries_nb.operators.column_types import as_value
 from fries_nb.operators.instance import Instance, Ready, user_traceback
 from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
@@ -206,7 +208,7 @@ class DryRun:
     """An instruction to the shell: call :func:`prepare` with this outside the worker's thread, and deliver the result.
 
     ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
-    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty.
+    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty; ``calls`` is where a coroutine runs.
     """
 
     change: str
@@ -217,6 +219,7 @@ class DryRun:
     states: tuple[StateCopy, ...]
     recent: tuple[Recent, ...]
     guard: str = ""
+    calls: CallLoop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +239,22 @@ class Offer:
     present: Any
     states: tuple[StateCopy, ...]
     recent: tuple[Recent, ...]
+    calls: CallLoop | None = None
 
 
 def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -> Offer:
     """Copy the input of a dry run."""
-    return Offer(instance.worker, instance.operator, instance.function, instance.copies(SAMPLE_KEYS, before), recent)
+    states = instance.copies(SAMPLE_KEYS, before)
+    return Offer(instance.worker, instance.operator, instance.function, states, recent, instance.calls)
 
 
 def dry_run(order: Prepare, offer: Offer) -> DryRun:
     """The instruction for the shell."""
     recent = offer.recent if order.rehearse else ()
     return DryRun(
-        order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent, order.guard
-    )
+        order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent, order.guard,
+        offer.calls,
+    )  # fmt: skip
 
 
 def prepare(order: DryRun) -> DryRunResult:
@@ -263,7 +269,7 @@ def prepare(order: DryRun) -> DryRunResult:
         stage = "does not fit"
         _refuse_other_family(order.operator, order.present, update.function)
         stage = "failed in open()"
-        open_function(update.function)
+        open_function(update.function, order.calls)
         stage = f"failed in the {_TRANSFORMATIONS[0]}"
         there_and_back = [one for one in (update.state, update.back) if one is not None]
         with TokenBook(order.operator.name, ChangeBatch(), trial=True).bound():
@@ -305,10 +311,16 @@ def new_function(payload: bytes, operator: Operator) -> Any:
     return loaded_update(payload, operator).function
 
 
-def open_function(function: Any) -> None:
-    """Call the function's ``open()``, if it has one; models are loaded there, off the data path."""
+def open_function(function: Any, calls: CallLoop | None = None) -> None:
+    """Call the function's ``open()``, if it has one; models are loaded there, off the data path.
+
+    One that is a coroutine runs where the function's calls do, so that what it connects to is of their event loop.
+    """
     if has_open(function):
-        function.open()
+        if calls is not None and inspect.iscoroutinefunction(function.open):
+            calls.wait(function.open, None)
+        else:
+            function.open()
 
 
 def has_open(function: Any) -> bool:

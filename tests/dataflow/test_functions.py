@@ -196,7 +196,7 @@ def test_a_coroutine_has_a_worker_of_its_own(method, function):
         (lambda s: s.map("M", Late(), key="k"), "operator 'M' got an async process.row, state, at., but time would pass"),
         (lambda s: s.map("M", HalfAsync()), "operator 'M': its open is async and its process is not, so nothing awaits"),
         (lambda s: s.map("M", Awaits()), "operator 'M' keeps state per key, .* but has no key; expected key=<column>"),
-        (lambda s: s.window("M", Awaits(), tumbling(1), key="k"), "window 'M' got a Awaits, which has no close"),
+        (lambda s: s.window("M", Awaits(), tumbling(1), key="k"), "operator 'M': its process is async, which nothing awaits; expected"),
         (lambda s: s.map("M", dict, concurrency=8), "operator 'M' has concurrency=8 and a plain function, whose calls"),
         (lambda s: s.map("M", dict, timeout=1), "operator 'M' has timeout=1 and a plain function"),
         (lambda s: s.flat_map("M", dict, ordered=False), "operator 'M' has ordered=False and a plain function"),

@@ -113,9 +113,14 @@ class AwaitedExecutor:
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         """Begin a frame; rows of earlier ones may be in flight, if it has their columns."""
-        if batch.num_rows:
-            self._parts.append(_Part(sender, batch))
-            self._left += batch.num_rows
+        self._parts.append(_Part(sender, batch))
+        self._left += batch.num_rows
+        self._end_parts()
+
+    def drop(self) -> None:
+        """Have no row in hand any more; nothing is in flight."""
+        self._parts.clear()
+        self._left, self._retried = 0, None
 
     def rebuild(self) -> None:
         self._inner.rebuild()
@@ -160,11 +165,16 @@ class AwaitedExecutor:
         taken = self._leave(self._leaving(quota))
         while self._over:
             call = self._over.popleft()
-            if call in self._begun and not self._awaiting.ordered:
+            if call in self._begun and not self._in_turn:
                 self._ready.append(call)
         if self.begins:
             self._begin()
         return taken
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether rows leave in the order in which they came; those of dead letters do, as some may be given back."""
+        return self._awaiting.ordered or not (self._parts and self._parts[0].sender)
 
     # ---- what is in flight
 
@@ -180,7 +190,7 @@ class AwaitedExecutor:
 
     @property
     def _can_leave(self) -> bool:
-        return next(iter(self._begun)).is_over if self._awaiting.ordered else bool(self._ready)
+        return next(iter(self._begun)).is_over if self._in_turn else bool(self._ready)
 
     @property
     def wants(self) -> bool:
@@ -221,7 +231,7 @@ class AwaitedExecutor:
 
     def _leaving(self, quota: int) -> list[Call]:
         """The calls of the rows that leave next, of one frame."""
-        over = takewhile(lambda call: call.is_over, self._begun) if self._awaiting.ordered else iter(self._ready)
+        over = takewhile(lambda call: call.is_over, self._begun) if self._in_turn else iter(self._ready)
         found = list(islice(over, quota))
         return list(takewhile(lambda call: self._begun[call] is self._begun[found[0]], found))
 
@@ -252,12 +262,15 @@ class AwaitedExecutor:
         for call in calls:
             del self._begun[call]
             self._busy.discard(call.key)
-            if not self._awaiting.ordered:
+            if not self._in_turn:
                 self._ready.popleft()
             if self._retried == (part, call.place.index):
                 self._retried = None
         part.left -= len(calls)
         self._left -= len(calls)
+        self._end_parts()
+
+    def _end_parts(self) -> None:
         while self._parts and not self._parts[0].left:
             self._parts.popleft()
 
@@ -270,7 +283,7 @@ class AwaitedExecutor:
             if not self._begun:
                 part.waiting.remove(index)
                 self._call(part, index)
-        elif self._awaiting.ordered:
+        elif self._in_turn:
             self._begin_in_order(room)
         else:
             self._begin_any(room)

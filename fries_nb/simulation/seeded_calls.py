@@ -51,20 +51,21 @@ class SeededCalls:
         self._draws = draws  # the possible events; ("call", worker) is one of them while it has any; ``None``: in a trial
         self._worker = worker
         self._chance = chance  # draws which call goes on
-        self._running: dict[Call, Any] = {}  # each with its coroutine
+        self._running: dict[Call, Any] = {}  # each with its coroutine, once it has begun
 
     def begin(self, call: Call) -> None:
         """Let a call go on in a later event; see ``CallLoop``."""
-        self._running[call] = call.coroutine()
+        self._running[call] = None
         self.begun += 1
         self.most = max(self.most, len(self._running))
         self._look()
 
     def cancel(self, call: Call) -> None:
         """Give up a call; see ``CallLoop``."""
-        if (coroutine := self._running.pop(call, None)) is not None:
-            coroutine.close()
+        if call in self._running:
             self.cancelled += 1
+            if (coroutine := self._running.pop(call)) is not None:
+                coroutine.close()
         self._look()
 
     def wait(self, make: Callable[[], Any], timeout_s: float | None) -> Any:
@@ -85,8 +86,9 @@ class SeededCalls:
     def go_on(self) -> None:
         """Let a call go on, drawn from those in flight."""
         call = self._chance.choice(list(self._running))
+        coroutine = self._running[call] = self._running[call] or call.coroutine()
         try:
-            waits = self._running[call].send(None)
+            waits = coroutine.send(None)
         except StopIteration as end:
             self._end(call)
             call.succeed(end.value)

@@ -11,6 +11,8 @@ those rows are behind the marker as well. So a snapshot never has to hold a call
     a marker on a channel               waits for all rows ahead of it; the next frames are not begun
     a marker by a control message       waits for the calls in flight, whatever credit is left: no further row begins
     the end of a guard, of old rows     waits as well, since the chain is compiled anew
+    what the controller has sent        waits behind that, in order, but for the cancellation of a marker
+    behind one that waits
     anything else                       is processed at once: states and results are those of rows that have left
 """
 
@@ -24,6 +26,7 @@ from fries_nb.operators.awaited import AwaitedExecutor
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import (
+    Cancel,
     ChannelId,
     Control,
     Data,
@@ -60,8 +63,7 @@ class AwaitingWorker(Worker):
     # ---- events
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
-        waits = self._deferred or self._calls.in_flight
-        if not (waits and isinstance(control, Fcm | Settle | Unguard)):
+        if isinstance(control, Cancel) or not (self._deferred or self._waits_for_calls(control)):
             super()._direct(worker, control)
             return
         self._deferred.append((worker, control))
@@ -69,6 +71,9 @@ class AwaitingWorker(Worker):
             self._calls.rewind()
         self._calls.begins = False
         self._pass_deferred()
+
+    def _waits_for_calls(self, control: Control) -> bool:
+        return self._calls.in_flight and isinstance(control, Fcm | Settle | Unguard)
 
     def _is_retried(self, marker: Marker) -> bool:
         """Whether rows in flight are to be called again by the function behind this marker."""

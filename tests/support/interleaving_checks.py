@@ -411,9 +411,10 @@ def key_in_order(played, operator):
     if not one.key:
         return lambda transaction: transaction
     keys = defaultdict(set)
-    for row in played.scenario.expected.at[operator]:
+    expected = played.scenario.expected
+    for row in (*expected.at[operator], *expected.poison.get(operator, ())):
         keys[transaction_of(played, row)].add(row["customer"])
-    return lambda transaction: min(keys[transaction], default=None)
+    return lambda transaction: min(keys[transaction], default=transaction)
 
 
 def leaves_nothing(played):

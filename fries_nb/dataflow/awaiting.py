@@ -59,9 +59,12 @@ class CallOptions:
     @property
     def first_given(self) -> str:
         """One that differs from its default, for a message; empty if none does."""
-        plain = CallOptions()
         given = ((name, getattr(self, name)) for name in ("concurrency", "timeout", "ordered", "on_change"))
-        return next((f"{name}={value!r}" for name, value in given if value != getattr(plain, name)), "")
+        return next((f"{name}={value!r}" for name, value in given if value != getattr(DEFAULTS, name)), "")
+
+
+DEFAULTS = CallOptions()
+"""Those of a declaration that gives none."""
 
 
 def awaiting_of(name: str, function: object, options: CallOptions) -> Awaiting | None:

@@ -30,7 +30,7 @@ from typing import Any
 import networkx as nx
 
 from fries_nb.dataflow.arguments import Columns, Identity, check_workers, columns_of
-from fries_nb.dataflow.awaiting import CallOptions, awaiting_of
+from fries_nb.dataflow.awaiting import DEFAULTS, CallOptions, awaiting_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import (
     DataSet,
@@ -312,7 +312,7 @@ class DataflowBuilder:
 
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
-        on_error: OnError | None, chain: bool, branches: int = 1, options: CallOptions = CallOptions(),
+        on_error: OnError | None, chain: bool, branches: int = 1, options: CallOptions = DEFAULTS,
     ) -> Stream:
         columns = columns_of(name, key)
         check_function(name, function, columns, kind)

@@ -248,7 +248,9 @@ class Stream(LoopDeclarations, TimedStream):
                 or another argument that is invalid, or is of coroutines only.
         """
         options = CallOptions(concurrency, timeout, ordered, on_change)
-        return self.flow._add_function(Kind.MAP, name, self, function, key, workers, on_error, chain, options=options)
+        return self.flow._add_function(
+            Kind.MAP, name, self, function, key, workers, on_error, chain, options=options
+        )
 
     def flat_map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
@@ -257,8 +259,8 @@ class Stream(LoopDeclarations, TimedStream):
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
-        The function yields them or returns an iterable; a coroutine returns one. A batched function returns a batch and, for each of its rows,
-        the index of the row that it derives from.
+        The function yields them or returns an iterable; a coroutine returns one. A batched function returns a batch and,
+        for each of its rows, the index of the row that it derives from.
 
         Args:
             name: see ``map``.

@@ -102,7 +102,7 @@ class AsyncioCalls:
         try:
             async with limit:
                 made = await call.coroutine()
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 (the user's: it is the result)
             if limit.expired():
                 call.time_out()
             elif isinstance(error, asyncio.CancelledError):

@@ -96,7 +96,7 @@ class HostLoop:
         self.turns.posted(worker, urgent)
 
     def wake(self, worker: HostedWorker) -> None:
-        """Run a worker in a turn: a thread that owned it without one has released it, or a call has ended; any thread."""
+        """Run a worker in a turn, since a thread that owned it without one has released it, or a call has ended."""
         self.turns.posted(worker)
 
     def report(self, worker: HostedWorker) -> None:

@@ -202,8 +202,8 @@ class Assembly:
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
         first = wiring.chain[0]
-        made = HeadWorker if wiring.feedback else ShadowWorker if first.shadow else Worker
-        made = made if first.awaiting is None else AwaitingWorker
+        made = AwaitingWorker if first.awaiting else ShadowWorker if first.shadow else Worker
+        made = HeadWorker if wiring.feedback else made
         worker = made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
         if wiring.id.operator in self.restoration.closed:
             worker.close(self.restoration.closed)

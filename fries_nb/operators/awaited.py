@@ -1,6 +1,6 @@
 """The executor of an operator that awaits: calls overlap, across slices and across frames.
 
-A row *begins* when its call does, and *leaves* when that has ended and the row has passed the operator's common step. No
+A row *begins* when its call does, and *leaves* when that has ended and it has passed the operator's common step. No
 more than ``concurrency`` rows have begun and not left, of each key one at a time.
 
     ordered      rows begin in the order in which they came, and leave so: a call that takes long holds back those
@@ -123,26 +123,32 @@ class AwaitedExecutor:
         self._left, self._retried = 0, None
 
     def rebuild(self) -> None:
+        """Compile the step anew; see ``ChainExecutor``, as of the following."""
         self._inner.rebuild()
         self._versions = side_by_side(self._instance)
         for part in self._parts:
             part.versions = None
 
     def keep_types(self, other: ChainExecutor) -> None:
+        """Continue with the column types of another executor."""
         if isinstance(other, AwaitedExecutor):
             self._inner.keep_types(other._inner)
 
     @property
     def reads(self) -> Sequence[str]:
+        """Input columns that the step has read; those of the calls are not known."""
         return self._inner.reads
 
     def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
+        """Recent rows that have left."""
         return self._inner.samples(position, count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
+        """Copies of the last rows that have left."""
         return self._inner.newest(position, count)
 
     def facing(self) -> pa.RecordBatch | None:
+        """The row that leaves next."""
         first = next(self._in_order(), None)
         return None if first is None else one_row(first[0].batch, first[1])
 
@@ -155,9 +161,11 @@ class AwaitedExecutor:
 
     @property
     def remaining(self) -> int:
+        """Rows that have not left."""
         return self._left
 
     def results(self) -> Results:
+        """Batches of the rows that have left."""
         return self._inner.results()
 
     def advance(self, quota: int) -> int:
@@ -317,7 +325,7 @@ class AwaitedExecutor:
                 return
 
     def _key(self, part: _Part, index: int) -> tuple[Any] | None:
-        """The key of a row, by which calls exclude each other; ``None`` without one, or if it has none that is valid."""
+        """The key of a row, by which calls exclude each other; ``None`` if it has none, or none that is valid."""
         names = self._instance.operator.key
         if not names:
             return None

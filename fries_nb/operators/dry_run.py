@@ -208,7 +208,7 @@ class DryRun:
     """An instruction to the shell: call :func:`prepare` with this outside the worker's thread, and deliver the result.
 
     ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
-    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty; ``calls`` is where a coroutine runs.
+    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty; ``calls`` is where calls run.
     """
 
     change: str

@@ -297,7 +297,7 @@ class ReturnedResult:
 
 
 def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
-    """Whether an inner loop can process a chain: maps, filters, a split; none audited, awaited or with an error policy."""
+    """Whether an inner loop can process a chain: maps, filters, a split; none audited, awaited or guarded."""
     return (len(outputs) == 1 or instances[-1].operator.branches > 1) and not any(
         instance.audit
         or instance.agenda is not None

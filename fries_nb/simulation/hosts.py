@@ -58,8 +58,8 @@ from fries_nb.simulation import network
 from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.network import Draws, SeededNetwork
 from fries_nb.simulation.readers import Supply, plans_of, positions_of
-from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.seeded_calls import SeededCalls
+from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 from fries_nb.transport.envelopes import (

@@ -341,11 +341,7 @@ def draw_awaiting(seed: int) -> Scenario:
         for name, build in plain.flow.changeable.items()
     }
     wishes = tuple(
-        replace(
-            wish, how="" if wish.broken in awaited else wish.how, broken="" if wish.broken in awaited else wish.broken,
-            spoils="" if wish.spoils in awaited else wish.spoils,
-        )  # fmt: skip
-        for wish in plain.wishes
+        replace(wish, how="", broken="") if wish.broken in awaited else wish for wish in plain.wishes
     )
     flow = replace(plain.flow, changeable=changeable)
     return replace(plain, flow=flow, graph=Graph(plain.graph.name, operators, plain.graph.edges), wishes=wishes)

@@ -13,7 +13,7 @@ timeout.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from fries_nb.operators.awaited_calls import Call
@@ -24,14 +24,14 @@ from fries_nb.simulation.network import Draws
 class Pause:
     """Waits until the call is drawn again."""
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, None, None]:
         yield self
 
 
 class Silence(Pause):
     """Waits for an answer that does not come."""
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, None, None]:
         while True:
             yield self
 
@@ -48,7 +48,7 @@ class SeededCalls:
     def __init__(self, draws: Draws | None, worker: WorkerId, chance: random.Random) -> None:
         self.wake: Callable[[], None] = lambda: None
         self.begun = self.cancelled = self.most = 0
-        self._draws = draws  # the possible events; ("call", worker) is one of them while it has any; ``None``: in a trial
+        self._draws = draws  # the possible events, ("call", worker) among them while it has any; ``None`` for a trial
         self._worker = worker
         self._chance = chance  # draws which call goes on
         self._running: dict[Call, Any] = {}  # each with its coroutine, once it has begun

@@ -17,9 +17,9 @@ Fixed dataflows of the paper's figures, made of functions that append their vers
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy as copied
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -432,7 +432,7 @@ AWAITED: Mapping[type, type] = {
 
 def as_coroutine(function: Any) -> Any:
     """A copy of a function of ``AWAITED`` that is a coroutine; others as they are."""
-    made = copy.copy(function)
+    made = copied(function)
     if type(function) in AWAITED:
         made.__class__ = AWAITED[type(function)]
     return made

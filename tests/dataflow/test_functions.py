@@ -190,13 +190,13 @@ def test_a_coroutine_has_a_worker_of_its_own(method, function):
 @pytest.mark.parametrize(
     ("declare", "words"),
     [
-        (lambda s: s.split("M", awaited), "split 'M' got an async function, which nothing awaits; expected a plain one"),
-        (lambda s: s.map("M", awaited_rows), "operator 'M' got an async generator, which nothing iterates over; expected"),
+        (lambda s: s.split("M", awaited), "split 'M' got an async function, which nothing awaits; expected a plain"),
+        (lambda s: s.map("M", awaited_rows), "operator 'M' got an async generator, which nothing iterates over;"),
         (lambda s: s.map("M", batched(awaited)), "operator 'M' got an async function of a batch, which nothing awaits"),
-        (lambda s: s.map("M", Late(), key="k"), "operator 'M' got an async process.row, state, at., but time would pass"),
-        (lambda s: s.map("M", HalfAsync()), "operator 'M': its open is async and its process is not, so nothing awaits"),
+        (lambda s: s.map("M", Late(), key="k"), "operator 'M' got an async process.row, state, at., but time would"),
+        (lambda s: s.map("M", HalfAsync()), "operator 'M': its open is async and its process is not, so nothing"),
         (lambda s: s.map("M", Awaits()), "operator 'M' keeps state per key, .* but has no key; expected key=<column>"),
-        (lambda s: s.window("M", Awaits(), tumbling(1), key="k"), "operator 'M': its process is async, which nothing awaits; expected"),
+        (lambda s: s.window("M", Awaits(), tumbling(1), key="k"), "operator 'M': its process is async, which nothing"),
         (lambda s: s.map("M", dict, concurrency=8), "operator 'M' has concurrency=8 and a plain function, whose calls"),
         (lambda s: s.map("M", dict, timeout=1), "operator 'M' has timeout=1 and a plain function"),
         (lambda s: s.flat_map("M", dict, ordered=False), "operator 'M' has ordered=False and a plain function"),

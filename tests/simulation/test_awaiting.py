@@ -1,4 +1,4 @@
-"""Operators whose functions are coroutines: every law holds however their calls overlap, and each broken rule is caught.
+"""Operators whose functions are coroutines: every law holds however calls overlap, and each broken rule is caught.
 
 Most functions of a drawn dataflow wait before and after their work. Which call goes on next is drawn, as are kills,
 checkpoints, changes by every scheduler, dead letters, pauses and their fixes.

@@ -91,8 +91,9 @@ class Ask:
 def asking(function: Any, count: int, **options: Any) -> fn.Dataflow:
     """Numbers, of 500 keys, and the answers to them."""
     flow = fn.Dataflow("asking")
-    numbers = flow.source("numbers", fn.rate(None, count=count)).map("K", lambda row: row | {"k": row["value"] % 500}, workers=1)
-    numbers.map("ASK", function, key="k", workers=1, **options).sink("out", fn.memory())
+    numbers = flow.source("numbers", fn.rate(None, count=count))
+    keyed = numbers.map("K", lambda row: row | {"k": row["value"] % 500}, workers=1)
+    keyed.map("ASK", function, key="k", workers=1, **options).sink("out", fn.memory())
     return flow
 
 

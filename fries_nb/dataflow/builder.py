@@ -31,6 +31,7 @@ import networkx as nx
 import pyarrow as pa
 
 from fries_nb.dataflow.arguments import Columns, Identity, check_workers, columns_of
+from fries_nb.dataflow.awaiting import DEFAULTS, CallOptions, awaiting_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import (
     DataSet,
@@ -313,17 +314,19 @@ class DataflowBuilder:
 
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
-        on_error: OnError | None, chain: bool, branches: int = 1,
+        on_error: OnError | None, chain: bool, branches: int = 1, options: CallOptions = DEFAULTS,
     ) -> Stream:
         columns = columns_of(name, key)
         check_function(name, function, columns, kind)
+        awaiting = awaiting_of(name, function, options)
         emits = emits_of(kind, function)
         policy = self._policy(name, on_error)
         if not isinstance(chain, bool):
             raise DataflowError(f"operator {name!r} has chain={chain!r}; expected True or False")
         operator = Operator(
-            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy, chain=chain
-        )
+            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy,
+            chain=chain and awaiting is None, awaiting=awaiting,
+        )  # fmt: skip
         return self._add(operator, (stream,), workers, stream.identity if emits is Emits.ONE_TO_ONE else None)
 
     def _add(

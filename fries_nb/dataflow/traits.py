@@ -116,6 +116,7 @@ class OperatorTraits:
     emits: Emits = Emits.ONE_TO_ONE  # ``ONE_TO_MANY`` if one row may become many, whatever the function or table
     columns: ColumnsOut = ColumnsOut.OWN  # the relation of the output columns to the input columns
     batched: bool = False  # whether the user's function may be vectorised
+    awaits: bool = False  # whether the user's function may be a coroutine, of which calls overlap
     chained: bool = False  # whether it can share a worker with its neighbours
     # whether the operator itself keeps state by key. (A user function may keep state if there is a key.)
     keeps_state: bool = False
@@ -162,14 +163,16 @@ _PAIRING = OperatorTraits(
 TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.SOURCE: OperatorTraits(execution=Execution.READ, holds=Holds.ENDPOINT),
     Kind.MAP: OperatorTraits(
-        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ROW, batched=True, chained=True
+        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ROW, batched=True, awaits=True,
+        chained=True,
     ),
     Kind.FILTER: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ANSWER, columns=ColumnsOut.SAME,
-        batched=True, chained=True,
+        batched=True, awaits=True, chained=True,
     ),
     Kind.FLAT_MAP: OperatorTraits(
-        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, batched=True, chained=True
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, batched=True, awaits=True,
+        chained=True,
     ),
     Kind.SPLIT: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ANSWER, columns=ColumnsOut.SAME,

@@ -30,7 +30,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint, OnViolation
 from fries_nb.dataflow.graph import Emits, Graph, Operator
 from fries_nb.dataflow.join_bounds import Bounds, StreamJoin, checked_bounds
 from fries_nb.dataflow.keys import canonical_key
-from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
+from fries_nb.dataflow.operators import Shape, check_function, emits_of, is_awaited, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.windowing import EACH_TIME, AnyWindowing, CountWindowing, WindowFunction, checked_windowing
@@ -164,6 +164,14 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
             raise PlanError(
                 f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
                 f"{_timing(operator.function)}, since chains are formed by it"
+            )
+        if is_awaited(operator.function) is not is_awaited(update.function):
+            was, now = ("a coroutine" if is_awaited(one) else "a plain function" for one in (
+                operator.function, update.function
+            ))  # fmt: skip
+            raise PlanError(
+                f"{name!r} runs {was} and would change to {now}; expected {was}, since workers are made for one or the "
+                "other"
             )
         if hasattr(operator.function, "due") and not hasattr(update.function, "due"):
             raise PlanError(f"{name!r} has entries that will be due, and its new function has no due(key, time, state)")

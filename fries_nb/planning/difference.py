@@ -254,6 +254,7 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         "branches": (was.branches, now.branches),
         "loop": (str(was.within), str(now.within)),
         "chain": (was.chain, now.chain),
+        "awaiting": (was.awaiting or "none", now.awaiting or "none"),
         "cohort": (_cohort_words(was.cohort), _cohort_words(now.cohort)),
         "unique_per_transaction": (was.unique_per_transaction, now.unique_per_transaction),
     }

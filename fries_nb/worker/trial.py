@@ -459,8 +459,9 @@ class Trial:
                     f"no other function like that of {instance.worker} can be made", instance.worker.operator
                 )
             function = following(present, recreate())
-            open_function(function)
+            open_function(function, instance.calls)
         copy = Instance(instance.worker, instance.operator, function, audit=False)
+        copy.calls = instance.calls
         if states := self._layout.states(instance.worker.operator):
             transforms = (ready.transform,) if ready is not None and self._new and ready.transform is not None else ()
             copy.state.initial = partial(_next_state, cycle(states), transforms)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from window_setting import Row, TimedRun, shown, window
 
-from fries_nb.dataflow import Kind
+from fries_nb.dataflow import Kind, memory
 from fries_nb.dataflow.windowing import SessionWindowing, session, sliding, tumbling
 from fries_nb.errors import OperatorError
 from fries_nb.operators import kinds, window_steps
@@ -166,6 +166,41 @@ def test_a_merge_that_fails_or_returns_no_state_fails_on_the_tuple() -> None:
         run = run_of(session(10), type("Wrong", (Rows,), {"merge": merge})())
         with pytest.raises(OperatorError, match=words):
             frame(run, [0, 20, 10])
+
+
+def test_a_row_whose_merge_fails_leaves_the_sessions_as_they_were() -> None:
+    """It is a dead letter; the states, of which one was changed already, are those of before."""
+
+    def fails(self: Any, state: list[Any], other: list[Any]) -> None:
+        state.append("half")
+        raise ValueError("no")
+
+    made = window(session(10), type("Wrong", (Rows,), {"merge": fails})(), on_error=memory())
+    made.has_dead_letters = True
+    run = TimedRun(made)
+    frame(run, [0, 20, 10])
+    assert [letter.column("error").to_pylist() for letter in made.take_letters()] == [
+        ["W failed on a tuple: ValueError: no"]
+    ]
+    assert found(run.fire()) == [(1, 10, [0]), (1, 30, [1])]
+    assert (len(run.counts), made.state.live) == (0, {})
+
+
+def test_rows_leave_a_session_early_with_the_state_so_far() -> None:
+    """That of both sessions behind a row that has joined them."""
+    process = lambda self, row, state: Rows.process(self, row, state) or {"n": row["n"], "so_far": len(state)}  # noqa: E731
+    run = run_of(session(10), type("Early", (Rows,), {"process": process})(), early=True)
+    assert [row["so_far"] for row in shown(frame(run, [0, 20, 10, 11]))] == [1, 1, 3, 4]
+    assert found(run.fire()) == [(1, 30, [0, 1, 2, 3])]
+
+
+def test_sessions_of_different_rounds_are_apart() -> None:
+    """In a loop: a round is closed when no row of it can come."""
+    run = run_of(session(10))
+    frame(run, [0, 5], stamp=(0, 0, 1))
+    frame(run, [3, 12], first=2, stamp=(0, 3, 2))
+    assert found(run.fire((0, 16, 1), (0, 3, 2))) == [(1, 15, [0, 1])]
+    assert found(run.fire()) == [(1, 22, [2, 3])]
 
 
 # ---- against the definition

@@ -32,10 +32,24 @@ class Renamed(Counted):
         return {"k": key, "m": 1}
 
 
-def changed(update: Any) -> Any:
+class Joined(Counted):
+    """Counts in sessions too."""
+
+    def merge(self, state: Any, other: Any) -> None:
+        """Both counts."""
+        state["n"] += other["n"]
+
+
+class Unjoined(Joined):
+    """Fails when it is closed."""
+
+    close = Failing.close
+
+
+def changed(update: Any, windows: Any = None) -> Any:
     """The result of a change of a window while rows flow."""
-    flow = DataflowBuilder("rehearsed")
-    pay = flow.source("S", rate(None, count=1), time="x").window("X", Counted(), fn.tumbling(20), key="k")
+    flow, windows = DataflowBuilder("rehearsed"), windows or fn.tumbling(20)
+    pay = flow.source("S", rate(None, count=1), time="x").window("X", Joined(), windows, key="k")
     pay.map("D", lambda row: row | {"twice": row["n"] * 2}).sink("Z", memory())
     cluster = Cluster(flow.graph(2), {"S": ROWS * 10}, seed=1, hosts=2)
     cluster.until(lambda: any(instance.processed for instance in cluster.instances("X")))
@@ -52,6 +66,14 @@ def test_a_close_that_fails_is_found_in_the_rehearsal() -> None:
     assert "D" in refused.error
     assert "'n'" in refused.error
     assert changed(Update(Counted(), windows=fn.tumbling(10))).outcome == "done"
+
+
+@pytest.mark.parametrize("windows", [fn.session(3), fn.session(30), fn.count(2), fn.tumbling(9, offset=4)])
+def test_what_other_windows_make_is_found_in_the_rehearsal(windows: Any) -> None:
+    """Sessions are closed as others are; a window by count if recent rows fill it."""
+    assert "cannot close" in changed(Update(Unjoined()), windows).error
+    assert "'n'" in changed(Update(type("Other", (Joined,), {"close": Renamed.close})()), windows).error
+    assert changed(Update(Joined(), windows=windows), windows).outcome == "done"
 
 
 def test_what_is_chained_behind_a_window_is_rehearsed() -> None:

@@ -10,11 +10,14 @@ from soak import caught, first_tried
 from timed_joins import draw_join, joined, play_join, play_rescaled_join
 from timed_rescales import WatchedHosts
 
+import fries_nb as fn
 from fries_nb.dataflow.join_bounds import Latest, StreamJoin, Within
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.timed_joins import OpenSide, PairedColumns
 from fries_nb.progress.agenda import Agenda
+from fries_nb.simulation.cluster import Cluster
 from fries_nb.worker.bin_transfer import TimesTransfer
+from fries_nb.worker.outbox import OutChannel
 
 
 def test_joins_find_what_is_defined() -> None:
@@ -58,6 +61,34 @@ def test_the_reference_is_what_pandas_finds() -> None:
             else:
                 continue
         assert found == sorted(map(tuple, both[["k", "v", "w"]].astype(int).itertuples(index=False)))
+
+
+def play_few(seed: int, right: str = "w") -> Cluster:
+    """A left join by three workers, to one of which all rows of the right side go, the first of all."""
+    flow = fn.Dataflow("few")
+    left = flow.source("L", fn.rate(None), time="lat", workers=2).map("A", dict)
+    few = flow.source("R", fn.rate(None), time="rat").map("B", dict)
+    both = left.join_within("J", few, on="k", before=3, how="left", workers=3)
+    both.map("M", lambda row: row | {right: row[right]}, workers=2).sink("out", fn.memory())
+    rows = {"L": [{"k": n % 20, "v": n, "lat": 50 + n} for n in range(40)], "R": [{"k": 0, right: 1, "rat": 0}]}
+    cluster = Cluster(flow.graph(2), rows, seed=seed, hosts=2)
+    cluster.run()
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_workers_know_the_columns_of_both_sides(seed: int) -> None:
+    """Also those to which no row of one side comes: what leaves alone has its columns, and one of both is refused."""
+    cluster = play_few(seed)
+    assert (cluster.state, cluster.error) == ("finished", "")
+    assert sorted((row["v"], row["w"]) for row in cluster.rows("out")) == [(n, None) for n in range(40)]
+    assert "join 'J' with how='left' has the column 'v' on both sides, and a row" in play_few(seed, right="v").error
+
+
+def test_a_worker_that_is_not_told_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a map that reads such a column."""
+    monkeypatch.setattr(OutChannel, "tell", lambda *of: None)
+    assert "KeyError" in play_few(0).error
 
 
 def _forgotten(transfer: TimesTransfer) -> None:

@@ -251,9 +251,9 @@ def _check_pair_function(name: str, function: Any) -> None:
         return
     if inspect.isclass(function) or not callable(function):
         raise DataflowError(f"operator {name!r} got {_shown(function)} as its function; {expected}")
-    if _is_batched(function) or _is_awaited(function) or callable(getattr(function, "process", None)):
+    if _is_batched(function) or is_awaited(function) or callable(getattr(function, "process", None)):
         what = "a function of a batch" if _is_batched(function) else "an object with process()"
-        what = "an async function" if _is_awaited(function) else what
+        what = "an async function" if is_awaited(function) else what
         raise DataflowError(f"operator {name!r} got {what} as its function; {expected}")
     parameters = _parameters(_called(function))
     if parameters is not None and not _accepts(parameters, 2):

@@ -307,7 +307,8 @@ def _is_batched(function: object) -> bool:
 
 def is_awaited(function: object) -> bool:
     """Whether it is a coroutine function, or an object whose ``process`` is one, so that its calls may overlap."""
-    return function is not None and inspect.iscoroutinefunction(_called(_user_object(function)))
+    given = None if function is None else _user_object(function)  # a join of two streams may have none
+    return given is not None and inspect.iscoroutinefunction(_called(given))
 
 
 def _check_awaited(name: str, function: Any, kind: Kind) -> None:

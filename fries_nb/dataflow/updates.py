@@ -153,39 +153,44 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
             continue
         _check_windows(operator, update)
         check_function(name, configured(operator, update), operator.key, operator.kind)
-        if operator.traits.pairs:
-            if update.state is not None:
-                raise PlanError(
-                    f"{name!r} ({operator.kind}) keeps rows of both sides, and no state of its function; expected an "
-                    "update without state=..."
-                )
-            continue
-        if takes_time(operator.function) is not takes_time(update.function):
+        if not operator.traits.pairs:
+            _check_kept_kind(operator, update)
+        elif update.state is not None:
             raise PlanError(
-                f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
-                f"{_timing(operator.function)}, since chains are formed by it"
+                f"{name!r} ({operator.kind}) keeps rows of both sides, and no state of its function; expected an "
+                "update without state=..."
             )
-        if is_awaited(operator.function) is not is_awaited(update.function):
-            was, now = ("a coroutine" if is_awaited(one) else "a plain function" for one in (
-                operator.function, update.function
-            ))  # fmt: skip
-            raise PlanError(
-                f"{name!r} runs {was} and would change to {now}; expected {was}, since workers are made for one or the "
-                "other"
-            )
-        if hasattr(operator.function, "due") and not hasattr(update.function, "due"):
-            raise PlanError(f"{name!r} has entries that will be due, and its new function has no due(key, time, state)")
-        was, now = shape_of(operator.function), shape_of(update.function)
-        if was is not now and Shape.BATCH in (was, now):
-            raise PlanError(
-                f"{name!r} runs a function of a {_unit(was)} and would change to one of a {_unit(now)}; "
-                f"expected one of a {_unit(was)}, since chains are formed by it"
-            )
-        if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, update.function) is Emits.ONE_TO_MANY:
-            raise PlanError(
-                f"{name!r} emits one row at most, and its new function is a generator; "
-                "declare it with flat_map to change it so"
-            )
+
+
+def _check_kept_kind(operator: Operator, update: Update) -> None:
+    """Refuse a function that is called in another way than the one before, or would make more rows."""
+    name = operator.name
+    if takes_time(operator.function) is not takes_time(update.function):
+        raise PlanError(
+            f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
+            f"{_timing(operator.function)}, since chains are formed by it"
+        )
+    if is_awaited(operator.function) is not is_awaited(update.function):
+        was, now = ("a coroutine" if is_awaited(one) else "a plain function" for one in (
+            operator.function, update.function
+        ))  # fmt: skip
+        raise PlanError(
+            f"{name!r} runs {was} and would change to {now}; expected {was}, since workers are made for one or the "
+            "other"
+        )
+    if hasattr(operator.function, "due") and not hasattr(update.function, "due"):
+        raise PlanError(f"{name!r} has entries that will be due, and its new function has no due(key, time, state)")
+    was, now = shape_of(operator.function), shape_of(update.function)
+    if was is not now and Shape.BATCH in (was, now):
+        raise PlanError(
+            f"{name!r} runs a function of a {_unit(was)} and would change to one of a {_unit(now)}; "
+            f"expected one of a {_unit(was)}, since chains are formed by it"
+        )
+    if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, update.function) is Emits.ONE_TO_MANY:
+        raise PlanError(
+            f"{name!r} emits one row at most, and its new function is a generator; "
+            "declare it with flat_map to change it so"
+        )
 
 
 def targets_of(graph: Graph, change: Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:

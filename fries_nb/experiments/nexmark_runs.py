@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fries_nb as fn
@@ -27,7 +28,11 @@ from fries_nb.workloads.nexmark_sql import QUERIES, NexmarkQuery, result, wrong_
 EVENTS, FEWEST = 1_000_000, 2_000
 RATE, EVENT_RATE, DISORDER_S = 2_000.0, 100.0, 2.0
 STEADY_S, SHORTEST_S, UNBOUNDED = 10.0, 0.5, 1e9
-SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "4"}
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}  # fmt: skip
+"""Of Spark SQL: most of the time of a small query is that of compiling it, and of empty partitions."""
 
 
 def nexmark(scale: ExperimentScale, queries: Iterable[str] = tuple(QUERIES)) -> Result:
@@ -35,18 +40,26 @@ def nexmark(scale: ExperimentScale, queries: Iterable[str] = tuple(QUERIES)) -> 
     seconds = scale.seconds(STEADY_S, SHORTEST_S)
     count = max(FEWEST, int(EVENTS * scale.of_paper), int(3 * seconds * RATE)) // ROUND * ROUND
     events, rows = Nexmark(1, EVENT_RATE, DISORDER_S), list[Row]()
-    with session() as spark:
-        before = {name: spark.conf.get(name) for name in SETTINGS}
-        for name, value in SETTINGS.items():
-            spark.conf.set(name, value)
-        for kind, share in PROPORTIONS.items():
-            spark.createDataFrame(events.table(kind, 0, count * share // ROUND)).createOrReplaceTempView(kind)
+    with session() as spark, views(spark, events, count):
         for name in queries:
             rows.append({"query": name, **_measured(spark, name, events, count, seconds), "asks": QUERIES[name].title})
-        for name, value in before.items():
-            spark.conf.set(name, value)
     parameters = {"events": count, "steady events/s": RATE, "disorder s": DISORDER_S, "chaining": True}
     return Result("nexmark", "auctions, people and bids", scale.of_paper, parameters, tuple(rows))
+
+
+@contextmanager
+def views(spark: Any, events: Nexmark, count: int) -> Iterator[None]:
+    """The views ``person``, ``auction`` and ``bid`` of so many events, and settings for small queries in the block."""
+    before = {name: spark.conf.get(name) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        for kind, share in PROPORTIONS.items():
+            spark.createDataFrame(events.table(kind, 0, count * share // ROUND)).createOrReplaceTempView(kind)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _measured(spark: Any, name: str, events: Nexmark, count: int, seconds: float) -> Row:

@@ -156,8 +156,7 @@ class Instance:
         self.rerouted: tuple[str, ...] = ()  # those of them that have added it, or replaced its out-edges only
         self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
-        # dead letters of the current tuple, if they must wait until the whole chain has processed it
-        self.withheld: list[pa.RecordBatch] | None = None
+        self.withheld: list[pa.RecordBatch] | None = None  # those of a tuple that wait until its chain has processed it
         self.failing = Failing()  # what it failed on before
         # ``identities``: whether rows carry those of their source tuples; ``hide``: columns whose values are not shown
         self.audit, self.identities, self.hide = audit, audit, frozenset[str]()

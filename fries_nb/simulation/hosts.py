@@ -192,11 +192,9 @@ class Hosts:
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables, plan.begun)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        self._redistribution = Redistribution(
-            restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
-        )
-        self._before = self.topology
-        self._is_welcome = False
+        given = restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
+        self._redistribution = Redistribution(*given)
+        self._before, self._is_welcome = self.topology, False
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
@@ -212,9 +210,8 @@ class Hosts:
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         assembly = plan.assembly(self.topology, restoration, self._redistribution)
         self.calls = dict[WorkerId, SeededCalls]()
-        self._assembly = replace(
-            assembly, earlier=plan.store.earlier(self.topology.workers), calls=self._calls_of
-        )
+        earlier = plan.store.earlier(self.topology.workers)
+        self._assembly = replace(assembly, earlier=earlier, calls=self._calls_of)
         for host in range(plan.hosts):
             for wiring in wirings_of(self.topology, host):
                 try:

@@ -181,7 +181,7 @@ def test_a_kind_is_changed_while_it_runs_or_refused(kind: Kind) -> None:
     cluster.until(lambda: any(instance.processed for instance in cluster.instances("X")))
     change = cluster.request({"X": update}, rehearse=True)
     cluster.run()
-    assert (cluster.outcomes[change].outcome, cluster.state) == ("done", "finished")
+    assert (cluster.outcomes[change].outcome, cluster.state) == ("done", "finished"), cluster.outcomes[change].error
     verdict = judge(cluster.records())
     assert verdict.serializable
     assert not verdict.lost
@@ -298,7 +298,7 @@ def test_a_new_kind_runs_and_is_changed_with_its_neighbours(unless: Kind, seed: 
     cluster.until(lambda: all(instance.processed > 1 for instance in cluster.instances("X")))
     change = cluster.request(update)
     cluster.run()
-    assert (cluster.outcomes[change].outcome, cluster.state) == ("done", "finished")
+    assert (cluster.outcomes[change].outcome, cluster.state) == ("done", "finished"), cluster.outcomes[change].error
     verdict = judge(cluster.records())
     assert verdict.serializable
     assert not verdict.lost

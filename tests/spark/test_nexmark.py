@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,20 +14,14 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
-from fries_nb.experiments.nexmark_runs import by_sql
+from fries_nb.experiments.nexmark_runs import by_sql, views
 from fries_nb.run import Run
-from fries_nb.workloads.nexmark import PROPORTIONS, ROUND, Nexmark
+from fries_nb.workloads.nexmark import PROPORTIONS, Nexmark
 from fries_nb.workloads.nexmark_queries import House
 from fries_nb.workloads.nexmark_sql import QUERIES, result, wrong_rows
 
 EVENTS = 3_000
 RATE = 200.0
-SETTINGS = {
-    "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}  # fmt: skip
-"""For small queries: most of their time is that of compiling them, and of empty partitions."""
-
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -37,17 +31,11 @@ def out_of_order(seed: int) -> Nexmark:
 
 
 @pytest.fixture
-def house(spark: SparkSession, request: pytest.FixtureRequest) -> Nexmark:
+def house(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Nexmark]:
     """The events of a seed, as views."""
     events = out_of_order(request.param)
-    for name, value in SETTINGS.items():
-        before = spark.conf.get(name)
-        spark.conf.set(name, value)
-        request.addfinalizer(lambda name=name, before=before: spark.conf.set(name, before))  # type: ignore[misc]
-    for kind, share in PROPORTIONS.items():
-        rows = events.table(kind, 0, EVENTS * share // ROUND)
-        spark.createDataFrame(rows).createOrReplaceTempView(kind)
-    return events
+    with views(spark, events, EVENTS):
+        yield events
 
 
 @pytest.mark.parametrize("house", [1, 2, 3], indirect=True)
@@ -75,4 +63,5 @@ def test_every_query_has_the_rows_of_spark_sql(
         found = result(query, run.output(f"{name} out").toArrow().to_pylist())
         assert wrong_rows(found, *by_sql(spark, query)) == Counter(), name
     late = [sink for sink in run.graph.sinks if sink.endswith(".late")]
-    assert late and not any(run.metrics().operators[sink].processed for sink in late)
+    assert late
+    assert not any(run.metrics().operators[sink].processed for sink in late)

@@ -259,8 +259,8 @@ class Stream(LoopDeclarations, TimedStream):
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
-        The function yields them or returns an iterable; a coroutine returns one. A batched function returns a batch and,
-        for each of its rows, the index of the row that it derives from.
+        The function yields them or returns an iterable; a coroutine returns one. A batched function returns a batch
+        and, for each of its rows, the index of the row that it derives from.
 
         Args:
             name: see ``map``.

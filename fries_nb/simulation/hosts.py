@@ -182,11 +182,14 @@ class Hosts:
         calls: worker to its calls in flight, if its function is a coroutine.
     """
 
+    started = False
+    """Whether the controller has admitted them."""
+
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         self.incarnation = incarnation
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
         self.dead, self.warnings = set[int](), list[events.Warned]()
-        self.started = False  # whether the controller has admitted them
+        self.calls = dict[WorkerId, SeededCalls]()
         self._plan = plan
         self._random = plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
@@ -211,10 +214,8 @@ class Hosts:
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         assembly = plan.assembly(self.topology, restoration, self._redistribution)
-        self.calls = dict[WorkerId, SeededCalls]()
-        self._assembly = replace(
-            assembly, earlier=plan.store.earlier(self.topology.workers), calls=self._calls_of
-        )
+        earlier = plan.store.earlier(self.topology.workers)
+        self._assembly = replace(assembly, earlier=earlier, calls=self._calls_of)
         for host in range(plan.hosts):
             for wiring in wirings_of(self.topology, host):
                 try:

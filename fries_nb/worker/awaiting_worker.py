@@ -3,8 +3,8 @@
 A marker is applied where nothing is in flight. One that comes on a channel waits in the inbox behind the rows in hand,
 as at every worker. One that comes by a fast control message, ahead of rows in hand, would divide them in mid-call, so
 the worker begins no further row and lets those in flight leave: then the marker is at a boundary like any other, and
-the rest of the rows is behind it. With ``on_change="retry"`` a change does not wait: what is in flight is cancelled, and
-those rows are behind the marker as well. So a snapshot never has to hold a call.
+the rest of the rows is behind it. With ``on_change="retry"`` a change does not wait: what is in flight is cancelled,
+and those rows are behind the marker as well. So a snapshot never has to hold a call.
 
     what comes                          while calls are in flight
     data                                is begun as far as the concurrency allows, also of the next frame

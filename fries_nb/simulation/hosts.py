@@ -184,6 +184,7 @@ class Hosts:
 
     started = False
     """Whether the controller has admitted them."""
+    _is_welcome = False
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         self.incarnation = incarnation
@@ -199,7 +200,6 @@ class Hosts:
             restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
         )
         self._before = self.topology
-        self._is_welcome = False
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)

@@ -130,6 +130,8 @@ class Instance:
     """Returns nanoseconds: that of its worker."""
     calls: CallLoop | None = None
     """Where the calls of a coroutine function run; ``None`` for others."""
+    deferred: Callable[[], None] | None = None
+    """Applies the decided changes that it was restored without."""
     came: pa.Schema | None = None
     """The schema of a timed operator's last batch, which firings follow."""
     rewindowed = False
@@ -168,7 +170,6 @@ class Instance:
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
         self.sides: dict[str, pa.Schema] = {}  # of a join of two streams, the columns of each side that has come
-        self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.brought_out = BroughtOut(operator.name)

@@ -182,19 +182,24 @@ class Hosts:
         calls: worker to its calls in flight, if its function is a coroutine.
     """
 
+    started = False
+    """Whether the controller has admitted them."""
+    _is_welcome = False
+
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         self.incarnation = incarnation
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
         self.dead, self.warnings = set[int](), list[events.Warned]()
-        self.started = False  # whether the controller has admitted them
+        self.calls = dict[WorkerId, SeededCalls]()
         self._plan = plan
         self._random = plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables, plan.begun)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        given = restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
-        self._redistribution = Redistribution(*given)
-        self._before, self._is_welcome = self.topology, False
+        self._redistribution = Redistribution(
+            restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
+        )
+        self._before = self.topology
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
@@ -209,7 +214,6 @@ class Hosts:
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         assembly = plan.assembly(self.topology, restoration, self._redistribution)
-        self.calls = dict[WorkerId, SeededCalls]()
         earlier = plan.store.earlier(self.topology.workers)
         self._assembly = replace(assembly, earlier=earlier, calls=self._calls_of)
         for host in range(plan.hosts):

@@ -333,6 +333,15 @@ def draw_awaiting(seed: int) -> Scenario:
     if plain.stops and any(wish.scheduler == "cut" for wish in plain.wishes):
         # A fix of a new function that transforms states, while rows of a cut are open, is for rows that come in turn.
         plain = draw_pausing(seed)
+    return _made_of_coroutines(plain, chance)
+
+
+def draw_awaiting_guards(seed: int) -> Scenario:
+    """A scenario of guarded changes in which most functions are coroutines."""
+    return _made_of_coroutines(draw_guarded(seed), random.Random(f"awaiting guards {seed}"))
+
+
+def _made_of_coroutines(plain: Scenario, chance: random.Random) -> Scenario:
     able = [one.name for one in plain.graph.operators if type(one.function) in fns.AWAITED]
     awaited = {name for name in able if chance.random() < 0.8}
     operators = tuple(_awaiting(one, chance) if one.name in awaited else one for one in plain.graph.operators)
@@ -341,7 +350,11 @@ def draw_awaiting(seed: int) -> Scenario:
         for name, build in plain.flow.changeable.items()
     }
     wishes = tuple(
-        replace(wish, how="", broken="") if wish.broken in awaited else wish for wish in plain.wishes
+        replace(
+            wish, spoils="" if wish.spoils in awaited else wish.spoils,
+            how="" if wish.broken in awaited else wish.how, broken="" if wish.broken in awaited else wish.broken,
+        )  # fmt: skip
+        for wish in plain.wishes
     )
     flow = replace(plain.flow, changeable=changeable)
     return replace(plain, flow=flow, graph=Graph(plain.graph.name, operators, plain.graph.edges), wishes=wishes)

@@ -6,15 +6,19 @@ checkpoints, changes by every scheduler, dead letters, pauses and their fixes.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 
 import pytest
 from interleaving_checks import lacking, try_seed
 from soak import SHOWN_BY, caught, first_tried
 
+import fries_nb as fn
 from fries_nb.operators.awaited import AwaitedExecutor
 from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.scenarios import draw_awaiting
+from fries_nb.simulation.seeded_calls import Pause
 from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.worker.awaiting_worker import AwaitingWorker
 
@@ -77,7 +81,77 @@ def test_so_it_is_with_the_threads_of_a_host():
     assert lacking(12, wanted, lambda seed: try_awaiting(seed, ThreadedCluster), most=40) == {}
 
 
+class Asked:
+    """Waits, and gives the row."""
+
+    def __init__(self, version=0):
+        self.version = version
+
+    async def process(self, row):
+        """Wait twice."""
+        await Pause()
+        await Pause()
+        return row | {"version": self.version}
+
+
+class Count:
+    """Counts the rows of a window."""
+
+    def process(self, row, state):
+        """Count one."""
+        state["n"] = state.get("n", 0) + 1
+
+    def close(self, key, time, state):
+        """The number."""
+        return {"k": key, "time": time, "n": state["n"]}
+
+
+def _windows_behind_calls(seed):
+    """Rows pass an operator that awaits, and then windows, which close when no earlier row can come."""
+    chance = random.Random(f"windows {seed}")
+    flow = fn.Dataflow("windows")
+    rows = flow.source("S", fn.rate(None, count=4), workers=chance.choice((1, 2)), time="t", late=5)
+    awaited = rows.map(
+        "A", Asked(), concurrency=chance.choice((1, 3, 8, 64)), ordered=chance.random() < 0.5,
+        workers=chance.choice((1, 2)), on_change=chance.choice(("finish", "retry")),
+    )  # fmt: skip
+    awaited.window("W", Count(), fn.tumbling(10), key="k", late=fn.memory()).sink("out", fn.memory())
+    given = [{"t": number // 2, "k": number % 3} for number in range(120)]
+    cluster = Cluster(
+        flow.graph(workers=2), {"S": given}, seed=seed, hosts=chance.choice((1, 2)),
+        window=chance.choice((1, 300, 2_000)), checkpoints=True, commit_interval_ns=5_000_000,
+        faults=Faults(hazard=0.003, host_kills=chance.choice((0, 0, 1, 2))),
+    )  # fmt: skip
+    cluster.steps(chance.randint(50, 1_500))
+    if cluster.state == "running":
+        cluster.request({"A": Asked(1)}, chance.choice(("fries", "epoch", "cut", "multiversion")))
+    cluster.run()
+    found = Counter()
+    for row in cluster.rows("out"):
+        found[row["k"], row["time"]] += row["n"]
+    assert found == Counter((row["k"], (row["t"] // 10 + 1) * 10) for row in given), f"seed {seed}"
+    return {"hosts were restarted": len(cluster.recoveries)}
+
+
+def test_windows_behind_it_close_at_their_time():
+    """The tokens of the frames in hand are held until their last row has left, and no longer."""
+    assert lacking(15, ("hosts were restarted",), _windows_behind_calls, most=40) == {}
+
+
 # ---- broken rules
+
+
+def _tokens_early(worker, taken=AwaitingWorker._take_more):
+    took = taken(worker)
+    if took:
+        worker._times.use_up(worker.outbox.changes)
+    return took
+
+
+def test_tokens_given_up_with_rows_in_flight_are_caught(monkeypatch):
+    """A window then closes ahead of its last rows."""
+    monkeypatch.setattr(AwaitingWorker, "_take_more", _tokens_early)
+    assert caught(first_tried(3, 40), _windows_behind_calls, (*SHOWN_BY, RuntimeError)) is not None
 
 
 def _state_at_the_begin(executor, part, index, call=AwaitedExecutor._call):

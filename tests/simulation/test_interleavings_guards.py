@@ -36,7 +36,7 @@ from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance
 from fries_nb.simulation import Cluster
 from fries_nb.simulation.rescaling_cluster import RechainingCluster
-from fries_nb.simulation.scenarios import MOST_STEPS, draw_guarded
+from fries_nb.simulation.scenarios import MOST_STEPS, draw_awaiting_guards, draw_guarded
 from fries_nb.simulation.stamp_functions import stamps
 from fries_nb.worker import snapshot
 
@@ -84,6 +84,16 @@ def test_what_fails_under_guard_is_rolled_back_and_everything_is_whole():
     wanted = ("in place", "from a checkpoint", "never failed", "superseded", "spoilt", "state transformed", "failed",
               "a host lost meanwhile", *by_all)  # fmt: skip
     assert lacking(20, wanted, _met, least=2, most=120, shown=(36, 20, 25, 26, 40)) == {}
+
+
+def _of_coroutines(seed: int) -> Counter[str]:
+    cluster = try_seed(seed, draw_awaiting_guards, laws=LAWS).cluster
+    return Counter({"rolled back": sum(ended.rolled_back for ended in cluster.guards.values())})
+
+
+def test_so_is_what_fails_of_coroutines():
+    """A row on which the new function fails is called again by the one before, ahead of those behind it."""
+    assert lacking(8, ("rolled back",), _of_coroutines, most=40) == {}
 
 
 # ---- the laws

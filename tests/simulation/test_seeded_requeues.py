@@ -20,6 +20,7 @@ from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.simulation.drawn_flows import source_rows
 from fries_nb.simulation.faults import Faults
+from fries_nb.simulation.seeded_calls import Pause
 from fries_nb.simulation.threaded_hosts import JoiningThreads
 from fries_nb.worker import alignment, chaining, worker
 from fries_nb.worker.events import TellController
@@ -47,13 +48,13 @@ class Fails:
         return row | {"mended": self.version}
 
 
-def failing(keyed=True):
+def failing(keyed=True, function=None, **options):
     """K fails on a fifth of the rows; behind is a map, and K itself may be chained behind another one."""
     flow = fn.Dataflow("requeued")
     letters = fn.memory()
     stream = flow.source("S", fn.rate(None, count=1), workers=2).map("M", lambda row: row | {"m": 1}, workers=2)
     if keyed:
-        stream = stream.map("K", Fails(), key="customer", workers=2, on_error=letters)
+        stream = stream.map("K", function or Fails(), key="customer", workers=2, on_error=letters, **options)
     else:
         stream = stream.map("K", lambda row: Fails().process(row, {"rows": 0}), workers=2, on_error=letters)
     stream.map("N", dict, workers=2).sink("out", fn.memory(), workers=2)
@@ -133,6 +134,25 @@ class Guarded(Requeueing):
         return super().step()
 
 
+class Awaits(Fails):
+    """The same as a coroutine, which waits before and after."""
+
+    async def process(self, row, state):
+        """See ``Fails``."""
+        await Pause()
+        made = super().process(row, state)
+        await Pause()
+        return made
+
+
+class Awaiting(Requeueing):
+    """Calls are in flight when rows come back, keys move and hosts die."""
+
+    def mended(self, version):
+        """A coroutine, as it has been."""
+        return Awaits(version)
+
+
 class Mended(InChains):
     """Functions and chains change often."""
 
@@ -142,8 +162,11 @@ class Mended(InChains):
 def play(seed, kills=(0, 0), of=Requeueing):
     """Play a seed, and check where each row has ended; says what has happened."""
     faults = Faults(hazard=0.0008, host_kills=kills[0], driver_kills=kills[1])
+    graph = failing(keyed=not issubclass(of, InChains))
+    if issubclass(of, Awaiting):
+        graph = failing(function=Awaits(), concurrency=8, ordered=seed % 2 == 1)
     cluster = of(
-        failing(keyed=not issubclass(of, InChains)), {"S": source_rows("S", ROWS, customers=20)}, hosts=2, seed=seed,
+        graph, {"S": source_rows("S", ROWS, customers=20)}, hosts=2, seed=seed,
         commit_interval_ns=10_000_000, checkpoints=True, faults=faults,
     )  # fmt: skip
     cluster.hold([WorkerId("S", index) for index in range(2)])  # so that there are workers to requeue to
@@ -188,7 +211,7 @@ def check(cluster, decided):
 
 
 @pytest.mark.parametrize("kills", [(0, 0), (2, 0), (1, 1)])
-@pytest.mark.parametrize("of", [Requeueing, InChains, Guarded])
+@pytest.mark.parametrize("of", [Requeueing, InChains, Guarded, Awaiting])
 def test_each_row_of_a_dead_letter_ends_once(of, kills):
     """Scored, or dead: whatever moves or dies meanwhile."""
     wanted = ["requeued", *["again", "undone"] * (of is Guarded), *["recovered"] * any(kills)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
+from fries_nb.operators.awaited_calls import Call
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
@@ -23,6 +25,7 @@ from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import Commit, Data, Frame, Marker, Prepare, Reconfigure, Rehearse, WorkerId
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
+from fries_nb.worker.awaiting_worker import AwaitingWorker
 from fries_nb.worker.events import Arrived, ClosePart, Directed, Granted, Supplied, TellController, Write
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
@@ -59,6 +62,36 @@ class Port:
     def close_part(self) -> tuple[str, ...]:
         self.parts += 1
         return (f"part-{self.parts}",)
+
+
+class HeldCalls:
+    """In place of an event loop: calls in flight, which end as they are told."""
+
+    def __init__(self) -> None:
+        self.wake: Any = lambda: None
+        self.running: list[Call] = []
+        self.cancelled: list[Call] = []
+
+    def begin(self, call: Call) -> None:
+        self.running.append(call)
+
+    def cancel(self, call: Call) -> None:
+        self.running.remove(call)
+        self.cancelled.append(call)
+
+    def wait(self, make: Any, timeout_s: float | None) -> Any:
+        return asyncio.run(make())
+
+    def close(self) -> None:
+        self.running.clear()
+
+    def finish(self, number: int = 0) -> None:
+        """Run one of them to its end."""
+        call = self.running.pop(number)
+        try:
+            call.succeed(asyncio.run(call.coroutine()))
+        except Exception as error:
+            call.fail(error)
 
 
 class Bench:
@@ -99,7 +132,10 @@ class Bench:
                 restore(instance, snapshots[position] if snapshots else None, decided)
         wiring = wire(Topology.dealt(graph, 1), tuple(names), 0)
         last = snapshots[-1] if snapshots else None
-        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), last, spill)
+        self.calls = HeldCalls()
+        instances[0].calls = self.calls if chain[0].awaiting else None
+        made = AwaitingWorker if chain[0].awaiting else Worker
+        self.worker = made(wiring, instances, window, lambda: next(self.ticks), last, spill)
         self.ports = {self.worker.wiring.id: self.port} if chain[0].kind is Kind.SINK else {}
         self.sinks = OpenSinks(self.ports)
         self.incoming = self.worker.wiring.incoming

@@ -33,6 +33,7 @@ from typing import IO, Any
 
 from fries_nb.dataflow.endpoints import CatalogTable, Query
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.join_bounds import StreamJoin, described
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
@@ -190,6 +191,9 @@ def function_text(function: Any) -> str:
 
 
 def _text(function: Any) -> str:
+    if isinstance(function, StreamJoin):
+        combines = "" if function.function is None else f"{_text(function.function)}, "
+        return combines + described(function.windowing)
     if isinstance(function, WindowFunction | BatchFunction):
         return _text(function.function)
     if isinstance(function, functools.partial):

@@ -203,7 +203,8 @@ class Rollbacks:
         if not held or not isinstance(ran, WindowFunction):
             return held[-1].updates[name].function if held else ran
         given = (each for each in (one.updates[name].windows for one in reversed(held)) if each is not None)
-        return replace(ran, function=held[-1].updates[name].function, windowing=next(given, ran.windowing))
+        windowing: Any = next(given, ran.windowing)
+        return replace(ran, function=held[-1].updates[name].function, windowing=windowing)
 
     def can_withdraw(self, last: Request) -> bool:
         """Whether the request has not begun in any region, and no pending rollback restores its functions."""

@@ -1,4 +1,4 @@
-"""``python -m fries_nb experiment NAME [--scale S] [--json] [--output PATH]``: a figure or table of a paper."""
+"""``python -m fries_nb experiment NAME [PART] [--scale S] [--json] [--output PATH]``: a figure or table of a paper."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="reproduce a figure or table of the Fries paper, or of the Nephele paper",
         description="Reproduce a figure or table of the Fries paper (VLDB 2022), or a figure of the Nephele paper "
         "(Lohrmann et al., stream processing under QoS constraints), the paper's numbers beside ours; or measure the "
-        "latency while a host joins and state moves to it (rescaling).",
+        "latency while a host joins and state moves to it (rescaling), or Nexmark's queries, their results checked.",
     )
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; or {LIST}")
+    parser.add_argument("part", metavar="PART", nargs="?", help="a part of it: of nexmark a query, such as q5")
     parser.add_argument(
         "--scale", default="minute", help=f"{', '.join(NAMES)}, or a part of the paper's size: 1.0 (default minute)"
     )
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(titles) if args.json else "\n".join(f"{name:<9} {title}" for name, title in titles.items()))
         return 0
     path = _writable(args.output) if args.output else None
-    result = experiment(args.name, args.scale)
+    result = experiment(args.name, args.scale, args.part)
     text = json.dumps(result.as_json())
     if path is not None:
         path.write_text(text + "\n")

@@ -64,7 +64,7 @@ def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
     """The key of a join or a dedup, which must not be empty."""
     key = columns_of(name, on)
     if not key:
-        does = "join" if kind == "self_join" else kind
+        does = "join" if "join" in kind else kind
         raise DataflowError(f"{kind} {name!r} needs the columns to {does} on; got on={on!r}")
     return key
 

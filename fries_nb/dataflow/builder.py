@@ -28,8 +28,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
+import pyarrow as pa
 
 from fries_nb.dataflow.arguments import Columns, Identity, check_workers, columns_of
+from fries_nb.dataflow.awaiting import DEFAULTS, CallOptions, awaiting_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import (
     DataSet,
@@ -39,12 +41,13 @@ from fries_nb.dataflow.endpoints import (
     checked_policy,
     checked_source,
     columns_of_source,
+    schema_of_source,
 )
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.loops import check_consumed_inside
 from fries_nb.dataflow.operators import check_function, emits_of, is_timed, same_origins
 from fries_nb.dataflow.streams import LATE, Stream, check_times, checked_late, replicating, timed_key
-from fries_nb.dataflow.traits import TRAITS
+from fries_nb.dataflow.traits import TRAITS, ColumnsOut
 from fries_nb.dataflow.updates import Lighter, check_exclusive, check_lighter
 from fries_nb.dataflow.windowing import WindowFunction, checked_time
 from fries_nb.errors import DataflowError, unknown
@@ -311,17 +314,19 @@ class DataflowBuilder:
 
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
-        on_error: OnError | None, chain: bool, branches: int = 1,
+        on_error: OnError | None, chain: bool, branches: int = 1, options: CallOptions = DEFAULTS,
     ) -> Stream:
         columns = columns_of(name, key)
         check_function(name, function, columns, kind)
+        awaiting = awaiting_of(name, function, options)
         emits = emits_of(kind, function)
         policy = self._policy(name, on_error)
         if not isinstance(chain, bool):
             raise DataflowError(f"operator {name!r} has chain={chain!r}; expected True or False")
         operator = Operator(
-            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy, chain=chain
-        )
+            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy,
+            chain=chain and awaiting is None, awaiting=awaiting,
+        )  # fmt: skip
         return self._add(operator, (stream,), workers, stream.identity if emits is Emits.ONE_TO_ONE else None)
 
     def _add(
@@ -372,9 +377,9 @@ class DataflowBuilder:
 
     def _add_timed(
         self, kind: Kind, name: str, stream: Stream, function: WindowFunction, key: Columns | None, late: Sink | None,
-        workers: int | None, on_error: OnError | None,
+        workers: int | None, on_error: OnError | None, others: tuple[Stream, ...] = (),
     ) -> Stream:
-        """Declare a window or a reduce, and the sink of its late rows."""
+        """Declare a window, a reduce or a join of two streams, and the sink of its late rows."""
         columns = timed_key(kind, name, key)
         check_function(name, function, columns, kind)
         checked_late(kind, name, late, self._scope)
@@ -383,7 +388,7 @@ class DataflowBuilder:
             on_error=self._policy(name, on_error), begins_transactions=not function.early,
         )  # fmt: skip
         with self._taking_back():
-            results = self._add(operator, (stream,), workers, None)
+            results = self._add(operator, (stream, *others), workers, None)
             if late is not None:
                 self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
         return results
@@ -391,18 +396,31 @@ class DataflowBuilder:
     def _sources_above(self, inputs: tuple[Stream, ...], timely: bool = False) -> list[Operator]:
         """The sources of these streams; a blocking operator counts as one, since rows after it have no time.
 
-        ``timely`` leaves out those behind windows and reduces, whose results are never late.
+        ``timely`` leaves out those behind windows, reduces and joins in time, whose results are never late.
         """
         seen: set[str] = set()
         ahead = [stream.operator for stream in inputs]
         for name in ahead:
             declared = self._declared[name]
-            is_end = declared.operator.blocking or (timely and declared.operator.begins_transactions)
+            operator = declared.operator
+            is_end = operator.blocking or (timely and (operator.begins_transactions or operator.traits.pairs))
             if name not in seen and not is_end:
                 ahead += [stream.operator for stream in declared.inputs]
             seen.add(name)
         above = (declared.operator for name, declared in self._declared.items() if name in seen)
-        return [operator for operator in above if operator.traits.is_source or operator.blocking]
+        return [one for one in above if one.traits.is_source or one.blocking]
+
+    def _columns_of(self, stream: Stream) -> pa.Schema | None:
+        """The columns of a stream, if its source tells them, and all in between keeps them; the type null for any."""
+        name = stream.operator
+        while not (operator := self._declared[name].operator).traits.is_source:
+            if operator.traits.columns is not ColumnsOut.SAME:
+                return None
+            inputs = self._declared[name].inputs
+            if len(inputs) > 1:
+                return None
+            name = inputs[0].operator
+        return schema_of_source(operator.function)
 
     def _check_inputs(self, name: str, inputs: tuple[Stream, ...]) -> None:
         producers: set[str] = set()

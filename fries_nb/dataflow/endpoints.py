@@ -599,6 +599,21 @@ def columns_of_source(source: Source) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
+def schema_of_source(source: Source) -> pa.Schema | None:
+    """The columns of a source's rows with their types, as far as its description tells them; the type null for any.
+
+    >>> schema_of_source(Replay(pa.table({"a": [1]}))).types, schema_of_source(Replay("a/path"))
+    ([DataType(int64)], None)
+    """
+    names = columns_of_source(source)
+    if names is None:
+        return None
+    data = source.data if isinstance(source, Replay) else None
+    known = data.schema if isinstance(data, pa.Table) else getattr(source, "schema", None)
+    types = {one.name: one.type for one in known} if isinstance(known, pa.Schema) else {}
+    return pa.schema([(name, types.get(name, pa.null())) for name in names])
+
+
 def rate_of(source: Source) -> float | None:
     """The declared rate of a source, in rows per second over all of its workers; ``None`` without one.
 

@@ -51,6 +51,7 @@ from typing import Any
 
 import networkx as nx
 
+from fries_nb.dataflow.awaiting import Awaiting
 from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError, unknown
@@ -163,6 +164,7 @@ class Operator:
     # the error policy: ``fail``, ``pause``, ``LEFT_OUT``, or the description of a sink for dead letters
     on_error: Any = field(default="fail", compare=False)
     chain: bool = True  # whether it may share a worker with its neighbours
+    awaiting: Awaiting | None = None  # how its calls overlap, if its function is a coroutine; ``None`` for others
     time: EventTime | None = None  # the event time of a source, if its rows have one
     # the column by which a source's rows are divided into cohorts, empty for their identities; ``None`` if no source of
     # the dataflow names one

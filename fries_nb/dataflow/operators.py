@@ -25,6 +25,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
 from fries_nb.dataflow.windowing import WindowFunction, check_merging
@@ -166,6 +167,9 @@ def is_generator(function: object) -> bool:
 def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind = Kind.MAP) -> None:
     """Refuse a function that operator ``name`` cannot run."""
     traits = TRAITS[kind]
+    if isinstance(function, StreamJoin):
+        _check_pair_function(name, function.function)
+        return
     try:
         shape = shape_of(_user_object(function))
     except DataflowError as error:
@@ -175,8 +179,7 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         _check_window_function(name, function, kind)
         check_merging(name, function)
         return
-    if _is_awaited(function):
-        raise DataflowError(f"operator {name!r} got an async function, which nothing awaits; expected a plain one")
+    _check_awaited(name, function, kind)
     if takes_state(function) and not key:
         raise DataflowError(
             f"operator {name!r} keeps state per key, since its process takes (row, state), but has no key; "
@@ -241,6 +244,22 @@ def _check_window_function(name: str, function: Any, kind: Kind) -> None:
         )
 
 
+def _check_pair_function(name: str, function: Any) -> None:
+    """Refuse a function that a join of two streams cannot call with the two rows of a pair; it may have none."""
+    expected = "expected a function of the two rows of a pair, as in lambda left, right: {**left, **right}"
+    if function is None:
+        return
+    if inspect.isclass(function) or not callable(function):
+        raise DataflowError(f"operator {name!r} got {_shown(function)} as its function; {expected}")
+    if _is_batched(function) or is_awaited(function) or callable(getattr(function, "process", None)):
+        what = "a function of a batch" if _is_batched(function) else "an object with process()"
+        what = "an async function" if is_awaited(function) else what
+        raise DataflowError(f"operator {name!r} got {what} as its function; {expected}")
+    parameters = _parameters(_called(function))
+    if parameters is not None and not _accepts(parameters, 2):
+        raise DataflowError(f"operator {name!r}: its function takes {len(parameters)} parameters; {expected}")
+
+
 def _check_timed_methods(name: str, function: Any, traits: OperatorTraits) -> None:
     """Refuse a timed function whose ``due`` or ``reached`` cannot be called, or at a kind that has no timed ones."""
     if traits.returns is Returns.ANSWER:
@@ -286,9 +305,40 @@ def _is_batched(function: object) -> bool:
     return bool(getattr(function, BATCHED, False))
 
 
-def _is_awaited(function: object) -> bool:
-    called = _called(function)
-    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+def is_awaited(function: object) -> bool:
+    """Whether it is a coroutine function, or an object whose ``process`` is one, so that its calls may overlap."""
+    return function is not None and inspect.iscoroutinefunction(_called(_user_object(function)))
+
+
+def _check_awaited(name: str, function: Any, kind: Kind) -> None:
+    """Refuse a coroutine where none is awaited, and an asynchronous generator, whose rows have no end to wait for."""
+    if inspect.isasyncgenfunction(_called(function)):
+        raise DataflowError(
+            f"operator {name!r} got an async generator, which nothing iterates over; expected a coroutine that returns "
+            "its rows, as in flat_map with async def process(self, row): return rows"
+        )
+    if not is_awaited(function):
+        if inspect.iscoroutinefunction(getattr(function, "open", None)):
+            raise DataflowError(
+                f"operator {name!r}: its open is async and its process is not, so nothing awaits it; expected both "
+                "async, or both plain"
+            )
+        return
+    if shape_of(function) is Shape.BATCH:
+        raise DataflowError(
+            f"operator {name!r} got an async function of a batch, which nothing awaits; expected a coroutine of one "
+            "row, of which many are in flight with concurrency="
+        )
+    if not TRAITS[kind].awaits:
+        raise DataflowError(
+            f"{kind} {name!r} got an async function, which nothing awaits; expected a plain one, behind a map that "
+            "awaits the service"
+        )
+    if takes_time(function):
+        raise DataflowError(
+            f"operator {name!r} got an async process(row, state, at), but time would pass while it waits; expected "
+            "process(row) or process(row, state)"
+        )
 
 
 def _called(function: Any) -> Any:

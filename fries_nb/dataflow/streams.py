@@ -21,11 +21,13 @@ from fries_nb.dataflow.arguments import (
     needed_columns,
     number_of,
 )
+from fries_nb.dataflow.awaiting import CallOptions, OnChange
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_sink
 from fries_nb.dataflow.graph import ROOT, Emits, Kind, Operator, StreamScope
 from fries_nb.dataflow.loops import LoopDeclarations
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.regions import aggregation, ordering
+from fries_nb.dataflow.stream_joins import JoinedStream
 from fries_nb.dataflow.tables import JoinTable, join_columns
 from fries_nb.dataflow.top_rows import top
 from fries_nb.dataflow.traits import TRAITS
@@ -234,7 +236,7 @@ def check_times(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(LoopDeclarations, TimedStream):
+class Stream(LoopDeclarations, TimedStream, JoinedStream):
     """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
 
     Each method declares an operator and returns its output; nothing runs.
@@ -268,11 +270,14 @@ class Stream(LoopDeclarations, TimedStream):
 
     def map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
-        on_error: OnError | None = None, chain: bool = True,
+        on_error: OnError | None = None, chain: bool = True, concurrency: int | None = None,
+        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish",
     ) -> Stream:
         """Declare an operator that makes one row of each row.
 
-        A function that returns ``None`` drops the row; a generator makes any number of rows.
+        A function that returns ``None`` drops the row; a generator makes any number of rows. If it is a coroutine, as
+        ``async def process(self, row, state)``, many calls are in flight at each worker, of each key one at a time.
+        What a call does to its state takes effect when its row leaves, so each call is given a copy.
 
         Args:
             name: name of the operator, unique in the dataflow.
@@ -288,25 +293,37 @@ class Stream(LoopDeclarations, TimedStream):
                 pauses the operator until it is fixed, and then retries the tuple; a sink receives the tuple as a dead
                 letter.
             chain: whether the operator may share a worker with its neighbours; ``False`` keeps it apart, also while
-                the run chains operators to keep a latency constraint.
+                the run chains operators to keep a latency constraint. One that awaits is always apart.
+            concurrency: of a coroutine, the number of rows at a worker that have begun and have not left; 64 by
+                default.
+            timeout: of a coroutine, seconds after which a call is cancelled and counts as failed; ``None`` for no
+                limit.
+            ordered: of a coroutine, whether rows leave in the order in which they came; otherwise they leave as calls
+                end, and only those of one key stay in order.
+            on_change: of a coroutine, ``"finish"`` lets the calls in flight end before a change; ``"retry"`` cancels
+                them, and the new function is called with their rows.
 
         Returns:
             The output.
 
         Raises:
             DataflowError: duplicate or empty name, a function that cannot be called, a key that is not a column name,
-                or an invalid ``on_error`` or ``chain``.
+                or another argument that is invalid, or is of coroutines only.
         """
-        return self.flow._add_function(Kind.MAP, name, self, function, key, workers, on_error, chain)
+        options = CallOptions(concurrency, timeout, ordered, on_change)
+        return self.flow._add_function(
+            Kind.MAP, name, self, function, key, workers, on_error, chain, options=options
+        )
 
     def flat_map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
-        on_error: OnError | None = None, chain: bool = True,
+        on_error: OnError | None = None, chain: bool = True, concurrency: int | None = None,
+        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish",
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
-        The function yields them or returns an iterable. A batched function returns a batch and, for each of its rows,
-        the index of the row that it derives from.
+        The function yields them or returns an iterable; a coroutine returns one. A batched function returns a batch
+        and, for each of its rows, the index of the row that it derives from.
 
         Args:
             name: see ``map``.
@@ -315,6 +332,10 @@ class Stream(LoopDeclarations, TimedStream):
             workers: see ``map``.
             on_error: see ``map``.
             chain: see ``map``.
+            concurrency: see ``map``.
+            timeout: see ``map``.
+            ordered: see ``map``.
+            on_change: see ``map``.
 
         Returns:
             The output.
@@ -322,10 +343,15 @@ class Stream(LoopDeclarations, TimedStream):
         Raises:
             DataflowError: see ``map``.
         """
-        return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain)
+        options = CallOptions(concurrency, timeout, ordered, on_change)
+        return self.flow._add_function(
+            Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain, options=options
+        )
 
     def filter(
-        self, name: str, predicate: Any, workers: int | None = None, on_error: OnError | None = None, chain: bool = True
+        self, name: str, predicate: Any, workers: int | None = None, on_error: OnError | None = None,
+        chain: bool = True, concurrency: int | None = None, timeout: float | None = None, ordered: bool = True,
+        on_change: OnChange = "finish",
     ) -> Stream:
         """Declare an operator that keeps the rows for which a predicate is true.
 
@@ -335,6 +361,10 @@ class Stream(LoopDeclarations, TimedStream):
             workers: see ``map``.
             on_error: see ``map``.
             chain: see ``map``.
+            concurrency: see ``map``.
+            timeout: see ``map``.
+            ordered: see ``map``.
+            on_change: see ``map``.
 
         Returns:
             The output.
@@ -342,7 +372,10 @@ class Stream(LoopDeclarations, TimedStream):
         Raises:
             DataflowError: see ``map``.
         """
-        return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers, on_error, chain)
+        options = CallOptions(concurrency, timeout, ordered, on_change)
+        return self.flow._add_function(
+            Kind.FILTER, name, self, predicate, None, workers, on_error, chain, options=options
+        )
 
     def split(
         self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError | None = None,

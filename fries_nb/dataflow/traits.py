@@ -32,6 +32,9 @@ class Kind(StrEnum):
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
     JOIN = "join"
+    JOIN_WITHIN = "join_within"
+    JOIN_LATEST = "join_latest"
+    JOIN_WINDOW = "join_window"
     DEDUP = "dedup"
     COMPARISON = "comparison"
     AGGREGATE = "aggregate"
@@ -113,6 +116,7 @@ class OperatorTraits:
     emits: Emits = Emits.ONE_TO_ONE  # ``ONE_TO_MANY`` if one row may become many, whatever the function or table
     columns: ColumnsOut = ColumnsOut.OWN  # the relation of the output columns to the input columns
     batched: bool = False  # whether the user's function may be vectorised
+    awaits: bool = False  # whether the user's function may be a coroutine, of which calls overlap
     chained: bool = False  # whether it can share a worker with its neighbours
     # whether the operator itself keeps state by key. (A user function may keep state if there is a key.)
     keeps_state: bool = False
@@ -121,6 +125,9 @@ class OperatorTraits:
     two_sided: bool = False  # whether it distinguishes rows of its first input, the left side, from those of the others
     heads_loop: bool = False  # whether it is the head of a loop, which rows enter and come back to
     timed: bool = False  # whether its state is by the time of rows, and it emits when a time can no longer arrive
+    # whether it is a join of two streams, which keeps rows of both as long as they may find partners; what leaves it is
+    # never late
+    pairs: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -148,17 +155,24 @@ class OperatorTraits:
         return self.holds in (Holds.FUNCTION, Holds.TABLE)
 
 
+_PAIRING = OperatorTraits(
+    execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, keeps_state=True,
+    two_sided=True, timed=True, pairs=True,
+)  # fmt: skip
+
 TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.SOURCE: OperatorTraits(execution=Execution.READ, holds=Holds.ENDPOINT),
     Kind.MAP: OperatorTraits(
-        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ROW, batched=True, chained=True
+        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ROW, batched=True, awaits=True,
+        chained=True,
     ),
     Kind.FILTER: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ANSWER, columns=ColumnsOut.SAME,
-        batched=True, chained=True,
+        batched=True, awaits=True, chained=True,
     ),
     Kind.FLAT_MAP: OperatorTraits(
-        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, batched=True, chained=True
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, batched=True, awaits=True,
+        chained=True,
     ),
     Kind.SPLIT: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ANSWER, columns=ColumnsOut.SAME,
@@ -192,6 +206,9 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.REDUCE: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, timed=True
     ),
+    Kind.JOIN_WITHIN: _PAIRING,
+    Kind.JOIN_LATEST: _PAIRING,
+    Kind.JOIN_WINDOW: _PAIRING,
     Kind.COUNT_WINDOW: OperatorTraits(
         execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, keeps_state=True
     ),

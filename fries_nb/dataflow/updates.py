@@ -28,8 +28,9 @@ import cloudpickle
 
 from fries_nb.dataflow.constraints import LatencyConstraint, OnViolation
 from fries_nb.dataflow.graph import Emits, Graph, Operator
+from fries_nb.dataflow.join_bounds import Bounds, StreamJoin, checked_bounds
 from fries_nb.dataflow.keys import canonical_key
-from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
+from fries_nb.dataflow.operators import Shape, check_function, emits_of, is_awaited, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.windowing import EACH_TIME, AnyWindowing, CountWindowing, WindowFunction, checked_windowing
@@ -47,7 +48,9 @@ class Update:
         back: the inverse of ``state``; a rollback requires it.
         windows: for a window, its new windows; ``None`` keeps them. Windows that are open keep their bounds, and rows
             in them are still counted in them. A session that is open keeps its end; each row brings the gap with which
-            it comes, and may extend it by that. ``state`` and ``back`` get the state of one window of a key.
+            it comes, and may extend it by that. ``state`` and ``back`` get the state of one window of a key. For a join
+            of two streams its new bounds, ``fn.within(before, after)``, ``fn.latest(tolerance)`` or windows; the
+            function may then be ``None``, for a join that merges the columns of both rows.
 
     Raises:
         DataflowError: the function is not callable, and no table either.
@@ -57,10 +60,11 @@ class Update:
     function: Any
     state: Callable[[Any], Any] | None = None
     back: Callable[[Any], Any] | None = None
-    windows: AnyWindowing | None = None
+    windows: Bounds | AnyWindowing | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.function, JoinTable) or is_table(self.function)):
+        merges = self.function is None and self.windows is not None
+        if not (merges or isinstance(self.function, JoinTable) or is_table(self.function)):
             shape_of(self.function)
         for name, transformation in (("state", self.state), ("back", self.back)):
             if transformation is not None and not callable(transformation):
@@ -149,10 +153,25 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
             continue
         _check_windows(operator, update)
         check_function(name, configured(operator, update), operator.key, operator.kind)
+        if operator.traits.pairs:
+            if update.state is not None:
+                raise PlanError(
+                    f"{name!r} ({operator.kind}) keeps rows of both sides, and no state of its function; expected an "
+                    "update without state=..."
+                )
+            continue
         if takes_time(operator.function) is not takes_time(update.function):
             raise PlanError(
                 f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
                 f"{_timing(operator.function)}, since chains are formed by it"
+            )
+        if is_awaited(operator.function) is not is_awaited(update.function):
+            was, now = ("a coroutine" if is_awaited(one) else "a plain function" for one in (
+                operator.function, update.function
+            ))  # fmt: skip
+            raise PlanError(
+                f"{name!r} runs {was} and would change to {now}; expected {was}, since workers are made for one or the "
+                "other"
             )
         if hasattr(operator.function, "due") and not hasattr(update.function, "due"):
             raise PlanError(f"{name!r} has entries that will be due, and its new function has no due(key, time, state)")
@@ -184,12 +203,17 @@ def targets_of(graph: Graph, change: Mapping[str, Any] | Iterable[str]) -> tuple
 def configured(operator: Operator, update: Update) -> Any:
     """The new function as the operator runs it: that of a window has the update's windows, if it has any."""
     if isinstance(operator.function, WindowFunction):
-        return replace(operator.function, function=update.function, windowing=update.windows)
+        windowing: Any = update.windows  # of the kind of the operator, see ``_check_windows``
+        return replace(operator.function, function=update.function, windowing=windowing)
     return update.function
 
 
 def _check_windows(operator: Operator, update: Update) -> None:
     if update.windows is None:
+        return
+    if isinstance(operator.function, StreamJoin):
+        bounds: Bounds = operator.function.windowing
+        checked_bounds(operator.name, update.windows, type(bounds))
         return
     if not isinstance(operator.function, WindowFunction) or operator.function.windowing == EACH_TIME:
         raise PlanError(f"{operator.name!r} ({operator.kind}) has no windows; expected an update without windows=...")

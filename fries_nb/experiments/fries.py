@@ -570,10 +570,16 @@ def figure14(scale: ExperimentScale) -> Result:
     rows, curves = list[Row](), list[Row]()
     with session() as spark:
         for scheduler, paper in INVALID_PAPER.items():
-            invalid, valid, delays = _processed(spark, scheduler, workers, period_s)
-            curves += [{"scheduler": scheduler, "at_s": at_s, "invalid": n + 1} for n, at_s in enumerate(invalid)]
-            counts = {"invalid": len(invalid), "valid": len(valid), "paper": paper}
-            rows.append({"scheduler": scheduler, **counts, "delay ms": median(delays) if delays else None})
+            found = _processed(spark, scheduler, workers, period_s)
+            curves += [
+                {"scheduler": scheduler, "at_s": at_s, "invalid": n + 1} for n, at_s in enumerate(found.invalid_at_s)
+            ]
+            delays = {
+                name: median(values) if values else None
+                for name, values in (("delay ms", found.delays_ms), ("in effect ms", found.in_effect_ms))
+            }
+            counts = {"invalid": len(found.invalid_at_s), "valid": found.valid, "paper": paper}
+            rows.append({"scheduler": scheduler, **counts, **delays, "longest wait ms": found.longest_wait_ms})
     most = rows[0]["invalid"] or 1
     shares = [{"of none": row["invalid"] / most, "paper of none": row["paper"] / INVALID_PAPER["none"]} for row in rows]
     table = tuple({**row, **share} for row, share in zip(rows, shares, strict=True))
@@ -584,13 +590,21 @@ def figure14(scale: ExperimentScale) -> Result:
     return Result("figure14", "invalid tuples over time", scale.of_paper, parameters, table, tuple(curves))
 
 
-def _processed(
-    spark: Any, scheduler: str, workers: int, period_s: float
-) -> tuple[list[float], list[float], list[float]]:
-    """One run of six periods: when payments were processed in vain, in seconds from its start."""
-    # And when others were that were due after the first rise; without a change there are none. And the delays of the
-    # changes in milliseconds: one that takes longer than is left of its period is in vain itself.
-    delays = []
+@dataclass(frozen=True)
+class _Processed:
+    """What one run made of the payments of six periods."""
+
+    invalid_at_s: list[float]  # when payments were processed in vain, from the start of the first period
+    valid: int  # others that were due after the first rise; without a change there are none
+    delays_ms: list[float]  # of the changes
+    # from the rise of a version to the end of its change: one that takes longer than a period is in vain itself
+    in_effect_ms: list[float]
+    longest_wait_ms: float  # of a payment that was due then: one that waits for a period is processed in vain
+
+
+def _processed(spark: Any, scheduler: str, workers: int, period_s: float) -> _Processed:
+    """One run of six periods."""
+    delays, in_effect = list[float](), list[float]()
     pace, period_ns = workers * 1000 / VERSIONED_COST_MS, int(period_s * 1e9)
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.rate(pace, row=_payment), workers=1)
@@ -604,13 +618,17 @@ def _processed(
                 _pause_to(began_s + (number + LATE_S / PERIOD_S) * period_s)
                 made = changed(run, {"FD": VersionedDetector(version + number, period_ns)}, scheduler)
                 delays.append(made.delay_ms)
+                in_effect.append((time.time() - began_s - number * period_s) * 1000)
         _pause_to(began_s + PERIODS * period_s)
         run.stop(timeout=PATIENCE_S)
         found = run.output().select("due", "at", "invalid").toPandas()
     found["at_s"] = found["at"] / 1e9 - began_s
-    found = found[(found["due"] >= began_s * 1e9) & (found["at_s"] <= PERIODS * period_s)].sort_values("at_s")
-    valid = ~found["invalid"] & (found["due"] >= (began_s + period_s) * 1e9)
-    return found["at_s"][found["invalid"]].tolist(), found["at_s"][valid].tolist(), delays
+    found["due_s"] = found["due"] / 1e9 - began_s
+    found = found[(found["due_s"] >= 0) & (found["due_s"] <= PERIODS * period_s)].sort_values("at_s")
+    longest_ms = float((found["at_s"] - found["due_s"]).max() * 1000)
+    found = found[found["at_s"] <= PERIODS * period_s]
+    valid = int((~found["invalid"] & (found["due_s"] >= period_s)).sum())
+    return _Processed(found["at_s"][found["invalid"]].tolist(), valid, delays, in_effect, longest_ms)
 
 
 def _next_period(run: Run, period_s: float) -> tuple[int, float]:

@@ -30,6 +30,9 @@ from collections.abc import Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from fries_nb.host.event_loops import AsyncioCalls
+from fries_nb.operators.awaited_calls import CallLoop
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.turns import Fifo, Lock
 
 if TYPE_CHECKING:
@@ -76,6 +79,9 @@ class Environment(Protocol):
     def start(self, host: int, name: str, steps: Steps[None], failed: Callable[[Exception], None]) -> Body:
         """Start a thread of a host; ``failed`` is called with an error of its steps, which are then over."""
 
+    def calls(self, worker: WorkerId) -> CallLoop:
+        """Where the calls of a worker's coroutine function run."""
+
     def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Wait for the first item until a time since the Unix epoch; returns it, ``None`` if none came."""
 
@@ -102,6 +108,10 @@ class Threads:
         thread = threading.Thread(target=_guarded, args=[steps, failed], name=name, daemon=True)
         thread.start()
         return thread
+
+    def calls(self, worker: WorkerId) -> CallLoop:
+        """An event loop of asyncio; see ``Environment``."""
+        return AsyncioCalls(f"fries-calls-{worker}")
 
     def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Block until an item is queued; see ``Environment``."""

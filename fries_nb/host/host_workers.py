@@ -36,6 +36,7 @@ from fries_nb.errors import CheckpointError, FriesError, OperatorError, exceptio
 from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import RegionSpec
+from fries_nb.operators.awaited_calls import CallLoop
 from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.instance import FAILURES, Instance, failure
@@ -55,6 +56,7 @@ from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
 from fries_nb.transport.envelopes import AddWorkers, Begin
+from fries_nb.worker.awaiting_worker import AwaitingWorker
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.shadow_worker import ShadowWorker
@@ -95,6 +97,7 @@ class Assembly:
         spill: moves batches that wait for a tagged change out of memory.
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
         progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
+        calls: makes the place where calls of a worker's coroutine function run.
     """
 
     restoration: Restoration
@@ -109,6 +112,7 @@ class Assembly:
     spill: Spill = list
     progress: ProgressGraph | None = None
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
+    calls: Callable[[WorkerId], CallLoop] | None = None
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -197,7 +201,9 @@ class Assembly:
     def _connected(
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
-        made = HeadWorker if wiring.feedback else ShadowWorker if wiring.chain[0].shadow else Worker
+        first = wiring.chain[0]
+        made = AwaitingWorker if first.awaiting else ShadowWorker if first.shadow else Worker
+        made = HeadWorker if wiring.feedback else made
         worker = made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
         if wiring.id.operator in self.restoration.closed:
             worker.close(self.restoration.closed)
@@ -206,12 +212,14 @@ class Assembly:
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit and operator.shadow is None)
         instance.hide, instance.identities = self.hide, self.identities or self.audit
+        if operator.awaiting is not None and self.calls is not None:
+            instance.calls = self.calls(instance.worker)
         if (payload := self.payloads.get(operator.name)) is not None:
             try:
                 with gathered() as definitions:
                     instance.function = pickle.loads(payload)
                 instance.recreate = Recipe(partial(pickle.loads, payload), definitions)
-                open_function(instance.function)
+                open_function(instance.function, instance.calls)
             except FAILURES as error:
                 told = failure(instance, error)
                 message = f"{operator.name} failed in open(): {exception_text(error)}"
@@ -338,7 +346,7 @@ def build_workers(
         snapshots = _snapshots(region.snapshots, region.redistribution, workers)
     except CheckpointError as error:
         return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
-    assembly = _assembly(region, window, snapshots)
+    assembly = _assembly(region, environment, window, snapshots)
     hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
     read = partial(_reader, redistribution=region.redistribution)
     _host(built, region, built.topology, wirings, assembly.worker, read, hosted_by)
@@ -399,7 +407,7 @@ def added_maker(
         added: what they begin with.
         version: number of tagged changes that the workers of other operators have applied.
     """
-    assembly = _assembly(region, _window(region, topology.channels_at(0)), {})
+    assembly = _assembly(region, environment, _window(region, topology.channels_at(0)), {})
     redistribution = redistribution_of(added, topology.graph)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
@@ -433,7 +441,7 @@ def idle_maker(
         order: the configuration of the running dataflow.
     """
     window = _window(region, topology.channels_at(host))
-    assembly = replace(_assembly(region, window, {}), earlier=order.earlier)
+    assembly = replace(_assembly(region, environment, window, {}), earlier=order.earlier)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
         worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
@@ -499,7 +507,9 @@ def _snapshots(
     return {worker: redistribution.snapshot(worker, held) for worker in workers}
 
 
-def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snapshot | None]) -> Assembly:
+def _assembly(
+    region: RegionSpec, environment: Environment, window: int, snapshots: Mapping[WorkerId, Snapshot | None]
+) -> Assembly:
     return Assembly(
         restoration=region.restoration,
         snapshots=snapshots,
@@ -513,6 +523,7 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
         spill=spilled,
         progress=region.progress,
         earlier=region.earlier,
+        calls=environment.calls,
     )
 
 

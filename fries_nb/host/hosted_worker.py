@@ -276,10 +276,13 @@ class HostedWorker:
         return flushed
 
     def finish(self) -> None:
-        """Report the rest of the measurements and of the trace, and release what the reader holds; the last call."""
+        """Report the rest of the measurements and of the trace, and release what it holds; the last call."""
         self.post(WorkerTick())
         self.process()
         self._close_reader()
+        for instance in self.worker.instances:
+            if instance.calls is not None:
+                instance.calls.close()
 
     def fail(self, error: BaseException) -> None:
         """Report an internal error, or one of the user's code, which fails the run; the worker is not run again."""

@@ -32,6 +32,7 @@ worker's; it does not access the worker.
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -45,12 +46,13 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import HIDDEN, TIME
 from fries_nb.dataflow.graph import Emits, Operator
-from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
+from fries_nb.dataflow.operators import Shape, emits_of, is_awaited, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.dataflow.windowing import WindowFunction, check_merging, following
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
+from fries_nb.operators.awaited_calls import CallLoop
 from fries_nb.operators.column_types import as_value
 from fries_nb.operators.instance import Instance, Ready, user_traceback
 from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
@@ -207,7 +209,7 @@ class DryRun:
     """An instruction to the shell: call :func:`prepare` with this outside the worker's thread, and deliver the result.
 
     ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
-    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty.
+    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty; ``calls`` is where calls run.
     """
 
     change: str
@@ -218,6 +220,7 @@ class DryRun:
     states: tuple[StateCopy, ...]
     recent: tuple[Recent, ...]
     guard: str = ""
+    calls: CallLoop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,19 +240,22 @@ class Offer:
     present: Any
     states: tuple[StateCopy, ...]
     recent: tuple[Recent, ...]
+    calls: CallLoop | None = None
 
 
 def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -> Offer:
     """Copy the input of a dry run."""
-    return Offer(instance.worker, instance.operator, instance.function, instance.copies(SAMPLE_KEYS, before), recent)
+    states = instance.copies(SAMPLE_KEYS, before)
+    return Offer(instance.worker, instance.operator, instance.function, states, recent, instance.calls)
 
 
 def dry_run(order: Prepare, offer: Offer) -> DryRun:
     """The instruction for the shell."""
     recent = offer.recent if order.rehearse else ()
     return DryRun(
-        order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent, order.guard
-    )
+        order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent, order.guard,
+        offer.calls,
+    )  # fmt: skip
 
 
 def prepare(order: DryRun) -> DryRunResult:
@@ -264,7 +270,7 @@ def prepare(order: DryRun) -> DryRunResult:
         stage = "does not fit"
         _refuse_other_family(order.operator, order.present, update.function)
         stage = "failed in open()"
-        open_function(update.function)
+        open_function(update.function, order.calls)
         stage = f"failed in the {_TRANSFORMATIONS[0]}"
         there_and_back = [one for one in (update.state, update.back) if one is not None]
         with TokenBook(order.operator.name, ChangeBatch(), trial=True).bound():
@@ -306,10 +312,16 @@ def new_function(payload: bytes, operator: Operator) -> Any:
     return loaded_update(payload, operator).function
 
 
-def open_function(function: Any) -> None:
-    """Call the function's ``open()``, if it has one; models are loaded there, off the data path."""
+def open_function(function: Any, calls: CallLoop | None = None) -> None:
+    """Call the function's ``open()``, if it has one; models are loaded there, off the data path.
+
+    One that is a coroutine runs where the function's calls do, so that what it connects to is of their event loop.
+    """
     if has_open(function):
-        function.open()
+        if calls is not None and inspect.iscoroutinefunction(function.open):
+            calls.wait(function.open, None)
+        else:
+            function.open()
 
 
 def has_open(function: Any) -> bool:
@@ -340,6 +352,7 @@ def _dumped(recent: Recent) -> bytes:
 
 
 _TIMED = {True: "is timed", False: "is not timed"}
+_AWAITED = {True: "is a coroutine", False: "is a plain one"}
 _CALLED = {Shape.ROW: "works row by row", Shape.KEYED: "works row by row", Shape.BATCH: "is batched"}
 
 
@@ -354,6 +367,10 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
     if takes_time(present) is not takes_time(new):
         now_timed, was_timed = _TIMED[takes_time(new)], _TIMED[takes_time(present)]
         raise ReconfigurationError(f"the new function {now_timed}, the running one {was_timed}; a change keeps it so")
+    if is_awaited(present) is not is_awaited(new):
+        now_awaited, was_awaited = _AWAITED[is_awaited(new)], _AWAITED[is_awaited(present)]
+        what = f"the new function {now_awaited}, the running one {was_awaited}; a change keeps it so"
+        raise ReconfigurationError(what)
     was, now = shape_of(present), shape_of(new)
     if (was is Shape.BATCH) is not (now is Shape.BATCH):
         raise ReconfigurationError(

@@ -43,6 +43,7 @@ from fries_nb.operators.kinds import compile_chain, has_due, joined_columns, joi
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import ManyOutputs, Output, Results, Step, Types, assemble, check_names, weakly
 from fries_nb.operators.timed_calls import FIRED, note_columns
+from fries_nb.operators.timed_joins import note_side, side_types
 
 
 class InterruptFlag:
@@ -166,6 +167,8 @@ class RowExecutor:
         self._sender = sender
         if self._instances[0].agenda is not None:
             note_columns(self._instances[0], sender, batch.schema)
+        if self._instances[0].operator.traits.pairs and sender != FIRED:
+            self._note_side(batch.schema)
         for refused in self._refused:
             refused.clear()
         if self._columns is None or batch.schema != self._columns.batch.schema:
@@ -178,6 +181,12 @@ class RowExecutor:
             self._learn_types(self._columns.names)
         self._position = 0
         self._failed = False
+
+    def _note_side(self, schema: pa.Schema) -> None:
+        """Note the columns of a side of a join of two streams, of which the other side's rows may have nulls."""
+        note_side(self._instances[0], self._sender == self._left, schema)
+        for name, kind in side_types(self._instances[0]).items():
+            self._outputs[0].types.setdefault(name, kind)
 
     def _keep_last(self, last: Columns) -> None:
         """Keep the last rows of a batch for rehearsals, and those before it unless the batch is large."""

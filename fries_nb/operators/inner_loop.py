@@ -297,10 +297,11 @@ class ReturnedResult:
 
 
 def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
-    """Whether an inner loop can process a chain: maps, filters, a split; none audited or with an error policy."""
+    """Whether an inner loop can process a chain: maps, filters, a split; none audited, awaited or guarded."""
     return (len(outputs) == 1 or instances[-1].operator.branches > 1) and not any(
         instance.audit
         or instance.agenda is not None
+        or instance.operator.awaiting is not None
         or is_watched(instance)
         or not CALLS[instance.operator.kind].loops
         or is_generator(instance.function)

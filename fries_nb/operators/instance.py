@@ -59,6 +59,7 @@ from fries_nb.protocol.rollout import BroughtOut, RolloutStep
 from fries_nb.protocol.trace import Counts, WorkerRecord
 
 if TYPE_CHECKING:
+    from fries_nb.operators.awaited_calls import Call, CallLoop
     from fries_nb.operators.dead_letters import ReturnedRows
 
 NO_RECORDS = Counts()
@@ -127,8 +128,12 @@ class Instance:
     """The states as the newest of its versions has them."""
     clock: Callable[[], int] = staticmethod(lambda: 0)
     """Returns nanoseconds: that of its worker."""
+    calls: CallLoop | None = None
+    """Where the calls of a coroutine function run; ``None`` for others."""
     came: pa.Schema | None = None
     """The schema of a timed operator's last batch, which firings follow."""
+    rewindowed = False
+    """Whether windows of an earlier function may be open."""
     brought_out: BroughtOut | None = None
     """Counts what time brings out of a timed operator; ``None`` for others."""
     arms: Arms | None = None
@@ -159,10 +164,11 @@ class Instance:
         self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
         self.log = AuditLog(worker)  # the audit log
+        self.returned: dict[int, Call] = {}  # index to the call of a coroutine that has ended, for the rows in hand
         self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
-        self.rewindowed = False  # whether windows of an earlier function may be open
+        self.sides: dict[str, pa.Schema] = {}  # of a join of two streams, the columns of each side that has come
         self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
@@ -246,7 +252,7 @@ class Instance:
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
         fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
-        fork.brought_out = self.brought_out
+        fork.brought_out, fork.sides, fork.calls = self.brought_out, self.sides, self.calls
         return fork
 
     def merge(self, fork: Instance) -> None:

@@ -60,7 +60,8 @@ from fries_nb.operators.steps import (
     unnest_step,
 )
 from fries_nb.operators.timed_calls import due_step
-from fries_nb.operators.window_steps import close_step, retire_step, window_step
+from fries_nb.operators.timed_joins import call_for_open, drop_step, leave_step, pair_step
+from fries_nb.operators.window_steps import call_for_all, close_step, retire_step, window_step
 
 Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]
 """Makes a batch from the function's result, its input, and the names of the hidden columns."""
@@ -134,7 +135,12 @@ class OperatorCall:
     due: Callable[[Instance, Behind], Step] | None = None
     # makes the function that is called when a row of a firing has been processed, or set aside
     retire: Callable[[Instance], Step] | None = None
+    # makes the entries of copies of states, in a trial; ``None`` if the kind has no states by time
+    recall: Callable[[Instance], None] | None = None
 
+
+_WINDOW_CALL = OperatorCall(window_step, due=close_step, retire=retire_step, recall=call_for_all)
+_PAIR_CALL = OperatorCall(pair_step, due=leave_step, retire=drop_step, recall=call_for_open)
 
 CALLS: Mapping[Kind, OperatorCall] = {
     Kind.MAP: OperatorCall(map_step, mapped, loops=True, due=due_step),
@@ -146,9 +152,12 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.JOIN: OperatorCall(join_step),
     Kind.DEDUP: OperatorCall(dedup_step),
     Kind.COMPARISON: OperatorCall(comparison_step),
-    Kind.WINDOW: OperatorCall(window_step, due=close_step, retire=retire_step),
-    Kind.REDUCE: OperatorCall(window_step, due=close_step, retire=retire_step),
+    Kind.WINDOW: _WINDOW_CALL,
+    Kind.REDUCE: _WINDOW_CALL,
     Kind.COUNT_WINDOW: OperatorCall(count_step),
+    Kind.JOIN_WITHIN: _PAIR_CALL,
+    Kind.JOIN_LATEST: _PAIR_CALL,
+    Kind.JOIN_WINDOW: _PAIR_CALL,
 }
 
 

@@ -110,7 +110,7 @@ def chooser(instance: Instance) -> Callable[[Row], int]:
 
     def choose(row: Row) -> int:
         nonlocal known, numbers
-        if row.columns is not known:
+        if row.columns is not known or row.index >= len(numbers):  # those of pairs grow
             known = row.columns
             numbers = versions_of(earlier, known.batch).tolist()
         return numbers[row.index]

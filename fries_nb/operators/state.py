@@ -429,6 +429,11 @@ class KeyedState:
             return self.get(key)
         return self._copy(form, form.states[canonical_key(key)]).revive(canonical_key(key))
 
+    def copy_of(self, key: Any) -> StateCopy | None:
+        """A copy of the state of ``key``, which stays in the form that it is in; ``None`` if it was never seen."""
+        form = self._holder(canonical_key(key))
+        return None if form is None else self._copy(form, form.states[canonical_key(key)])
+
     def as_held(self, key: Any) -> KeyedState:
         """The same states in the form that the state of ``key`` is in; this one if it was never seen."""
         key = canonical_key(key)

@@ -51,6 +51,7 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
+from fries_nb.operators.awaited_calls import returned_call, waited_for
 from fries_nb.operators.column_types import EmittedColumns, as_value, refuse_as_name
 from fries_nb.operators.conversion import are_atoms, are_plain, to_arrow
 from fries_nb.operators.instance import FAILURES, Instance, failure
@@ -351,13 +352,16 @@ class Behind:
 def call_of(instance: Instance) -> Callable[[Row], Any]:
     """The current function as a function of a row; keyed state is looked up and passed to it."""
     function = instance.function
-    if shape_of(function) is not Shape.KEYED:
-        return function  # type: ignore[no-any-return]
-    process = function.process
-    if takes_time(function):
-        return timed_call(instance)
-    if not takes_state(function):
-        return process  # type: ignore[no-any-return]
+    process = function.process if shape_of(function) is Shape.KEYED else function
+    if instance.operator.awaiting is not None:
+        return returned_call(instance, _with_state(instance, waited_for(instance, process)))
+    return timed_call(instance) if takes_time(function) else _with_state(instance, process)
+
+
+def _with_state(instance: Instance, process: Callable[..., Any]) -> Callable[[Row], Any]:
+    """A function of a row, which passes the state of the row's key to ``process`` if the operator keeps one."""
+    if not takes_state(instance.function):
+        return process
     find, touch, key = instance.state.find, instance.state.touch, instance.operator.key
     if len(key) == 1:
         name = key[0]

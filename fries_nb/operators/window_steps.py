@@ -206,7 +206,7 @@ def window_step(instance: Instance, behind: Behind) -> Step:
     """Puts a row into its windows; emits what ``process`` returns early, and late rows on their branch."""
     is_session = isinstance(instance.function.windowing, SessionWindowing)
     emits, take = behind.valued(instance), _session_taker(instance) if is_session else _taker(instance)
-    early, late = _early_emitter(instance, emits[0]), _late_emitter(instance, emits)
+    early, late = _early_emitter(instance, emits[0]), late_emitter(instance, emits)
     process, made = instance.function.process, made_of(instance)
     state, read, find = instance.state, key_reader(instance.operator.key), instance.state.find
 
@@ -358,7 +358,7 @@ def _start_of(span: Span) -> int:
     return span[0] - span[1]
 
 
-def _late_emitter(instance: Instance, emits: Any) -> Step:
+def late_emitter(instance: Instance, emits: Any) -> Step:
     """Emits a late row; an error if there is no branch for it."""
     name, audit = instance.worker.operator, instance.audit
 

@@ -31,6 +31,7 @@ from typing import Any, Self
 
 from fries_nb.dataflow.builder import is_copy
 from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.sameness import unlike
 from fries_nb.dataflow.tables import JoinTable
@@ -253,6 +254,7 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         "branches": (was.branches, now.branches),
         "loop": (str(was.within), str(now.within)),
         "chain": (was.chain, now.chain),
+        "awaiting": (was.awaiting or "none", now.awaiting or "none"),
         "cohort": (_cohort_words(was.cohort), _cohort_words(now.cohort)),
         "unique_per_transaction": (was.unique_per_transaction, now.unique_per_transaction),
     }
@@ -274,6 +276,8 @@ def _cohort_words(cohort: str | None) -> str:
 
 def _kept_by_changes(function: Any) -> dict[str, Any]:
     """What an operator's function has besides that is declared with the operator, so no ``Update`` replaces it."""
+    if isinstance(function, StreamJoin):
+        return {"how": function.how, "suffixes": function.suffixes}
     if isinstance(function, WindowFunction):
         return {"lateness": function.lateness, "early": function.early}
     if isinstance(function, JoinTable):
@@ -283,6 +287,8 @@ def _kept_by_changes(function: Any) -> dict[str, Any]:
 
 def _replaced_by_changes(function: Any) -> Any:
     """The rest of a function, which an ``Update`` replaces."""
+    if isinstance(function, StreamJoin):
+        return WindowFunction(function.function, function.windowing)
     if isinstance(function, WindowFunction):
         return replace(function, lateness=0, early=False)
     return function.data if isinstance(function, JoinTable) else function

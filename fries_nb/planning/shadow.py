@@ -102,7 +102,7 @@ def refuse_shadow(graph: Graph, targets: Collection[str]) -> None:
     """Check that these operators can have a shadow.
 
     Raises:
-        PlanError: one is a source or a sink, is in a loop, joins a table, or has a shadow already; the dataflow has
+        PlanError: one is a source or a sink, is in a loop, joins a table, awaits, or has a shadow; the dataflow has
             times; or one from which rows leave routes them to several streams.
         DataflowError: no such operator.
     """
@@ -120,6 +120,9 @@ def refuse_shadow(graph: Graph, targets: Collection[str]) -> None:
             raise PlanError(f"{name} has a shadow already; expected its promote() or drop() before another one")
         if operator.blocking or operator.traits.holds is Holds.TABLE:
             raise PlanError(f"{name} ({operator.kind}) is between the operators; a shadow of it is not made yet")
+        if operator.awaiting is not None:
+            words = "its service would be asked twice for each row; a shadow of coroutines is not made yet"
+            raise PlanError(f"{name} awaits a service, and {words}")
     for name in _tails(graph, inside):
         if graph.operator(name).branches > 1:
             words = "expected what follows it among the operators of the shadow"

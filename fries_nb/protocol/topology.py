@@ -611,6 +611,8 @@ class OutEdge:
             while rows flow, as the outbox knows.
         is_closed: whether nothing is sent there yet; see ``Topology.is_closed``.
         lossy: the part of the receiver in a shadow that the edge enters, beyond whose budget rows are left out.
+        tells: whether each of the receiver's workers gets the columns of the rows, as a batch without rows, before all
+            others; a join of two streams needs them for rows without partner.
     """
 
     to: str
@@ -624,6 +626,7 @@ class OutEdge:
     table: RoutingTable | None = None
     is_closed: bool = False
     lossy: ShadowRole | None = None
+    tells: bool = False
 
     @property
     def routed_channels(self) -> tuple[ChannelId, ...]:
@@ -750,6 +753,7 @@ def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
     table = topology.tables.get(edge.to) if edge.partitioning is Partitioning.HASH else None
     is_closed = topology.is_closed(edge) and topology.added.get(sender) != topology.epoch
     role = None if topology.graph.operator(sender.operator).shadow else topology.graph.operator(edge.to).shadow
+    tells = topology.graph.operator(edge.to).traits.pairs
     return OutEdge(
-        edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table, is_closed, role
+        edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table, is_closed, role, tells
     )

@@ -1,8 +1,9 @@
 """States of keys as a table, for reading: of a checkpoint, or of a run.
 
-A row is the state of one key, or one open window of a key. Values that have parts become columns: dicts by their keys,
-dataclasses and named tuples by their fields, lists and tuples of one length by number. All rows have to be alike in
-that; otherwise, or if there would be more than ``MOST_COLUMNS``, the column ``value`` has them as they are.
+A row is the state of one key, one open window of a key, or one open row of a join of two streams. Values that have
+parts become columns: dicts by their keys, dataclasses and named tuples by their fields, lists and tuples of one length
+by number. All rows have to be alike in that; otherwise, or if there would be more than ``MOST_COLUMNS``, the column
+``value`` has them as they are.
 
 >>> rows = [StateRow("c7", {"count": 2, "last": 9.5}, 31, 511, 0), StateRow("c8", {"count": 1}, 17, 3, 1)]
 >>> print(state_table(rows, ["customer"]).to_string(index=False))
@@ -29,7 +30,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fries_nb.dataflow.keys import why_unchangeable
+from fries_nb.operators.timed_joins import OpenRows
 from fries_nb.operators.window_steps import OpenWindow, Span
+from fries_nb.progress.times import EARLIEST, LATEST
 from fries_nb.telemetry.metrics import MISSING, series
 
 MOST_COLUMNS = 100
@@ -122,6 +125,9 @@ def rows_of_key(
 ) -> Iterator[StateRow]:  # fmt: skip
     """The row of a key, or one for each open window if it is a key of an operator with windows.
 
+    A key of a join of two streams has one for each of its open rows, with the column ``_side`` and, as ``_start`` and
+    ``_end``, the first and the last time of rows that may be its partners; ``None`` for no limit.
+
     Args:
         key: the key.
         value: its state.
@@ -130,6 +136,12 @@ def rows_of_key(
         size: the size of a pickled state.
         shown: from a time as operators have it to what users see.
     """
+    if isinstance(value, OpenRows):
+        for side, some in (("left", value.left.rows), ("right", value.right.rows)):
+            for row in some:
+                limits = [None if t in (EARLIEST, LATEST) else shown(t) for t in (row.first, row.last)]
+                yield StateRow(key, {**row.as_dict(), "_side": side}, size(row), bin, worker, tuple(limits))
+        return
     if not is_windows(value):
         yield StateRow(key, value, size(value), bin, worker)
         return
@@ -148,7 +160,9 @@ def bounds_of(span: Span, shown: Callable[[int], Any]) -> tuple[Any, ...]:
 
 
 def is_windows(value: object) -> bool:
-    """Whether it is the state of a key with open windows, as operators with windows and reduces keep it."""
+    """Whether it is the state of a key with open windows or rows, as timed kinds of operators keep it."""
+    if isinstance(value, OpenRows):
+        return True
     return isinstance(value, dict) and bool(value) and all(isinstance(one, OpenWindow) for one in value.values())
 
 

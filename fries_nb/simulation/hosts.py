@@ -28,6 +28,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fries_nb.connectors.sink import OpenSinks
@@ -57,6 +58,7 @@ from fries_nb.simulation import network
 from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.network import Draws, SeededNetwork
 from fries_nb.simulation.readers import Supply, plans_of, positions_of
+from fries_nb.simulation.seeded_calls import SeededCalls
 from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
@@ -177,6 +179,7 @@ class Hosts:
         spent: workers that had ended before the marker of the incarnation's checkpoint.
         trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
         threads, environment: the threads of all hosts, if they have any; their locks and clocks.
+        calls: worker to its calls in flight, if its function is a coroutine.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
@@ -208,7 +211,10 @@ class Hosts:
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         assembly = plan.assembly(self.topology, restoration, self._redistribution)
-        self._assembly = replace(assembly, earlier=plan.store.earlier(self.topology.workers))
+        self.calls = dict[WorkerId, SeededCalls]()
+        self._assembly = replace(
+            assembly, earlier=plan.store.earlier(self.topology.workers), calls=self._calls_of
+        )
         for host in range(plan.hosts):
             for wiring in wirings_of(self.topology, host):
                 try:
@@ -228,6 +234,12 @@ class Hosts:
         for one in positions.keys() - self.spent:
             positions[one] = positions_of(self.instance(one), plans[one.operator], self._redistribution)
         return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans, plan.identities)
+
+    def _calls_of(self, worker: WorkerId) -> SeededCalls:
+        """Where the calls of a worker's coroutine function run; it works when one has ended."""
+        self.calls[worker] = made = self.environment.calls(worker)
+        made.wake = partial(self.draws.add, ("work", worker))
+        return made
 
     def _put(self, worker: Worker) -> None:
         self._add(worker, self._opened(worker))
@@ -363,6 +375,8 @@ class Hosts:
             self._save()
         elif kind == "chain":
             self.chains.step()
+        elif kind == "call":
+            self.calls[place].go_on()
         else:
             return self._arrive(kind, place, self.network.take(thing))
         return None
@@ -578,6 +592,8 @@ class Hosts:
         for id_ in itertools.filterfalse(self._lives, self.workers):
             self.draws.discard(("work", id_))
             self.draws.discard(("feed", id_))
+            if id_ in self.calls:
+                self.calls[id_].close()
         for lane, count in list(self.network.waiting()):
             if self._home(lane) in self.dead - self.progress.left:
                 self.network.lose(lane, self._plan.fate.prefix(count))

@@ -25,6 +25,7 @@ from typing import Any
 
 from fries_nb.controller.states import ChangeState
 from fries_nb.dataflow.arguments import Limit, tuples
+from fries_nb.dataflow.awaiting import Awaiting
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Graph, Operator
@@ -322,6 +323,40 @@ def draw_pausing(seed: int) -> Scenario:
     graph = Graph(plain.graph.name, operators, plain.graph.edges)
     settings = plain.cluster | {"faults": Faults(slow=chance.random() < 0.2), "checkpoints": chance.random() < 0.3}
     return replace(plain, graph=graph, cluster=settings, wishes=wishes, letters={}, stops=stops, requests=())
+
+
+def draw_awaiting(seed: int) -> Scenario:
+    """A scenario of any of these kinds in which most functions are coroutines, whose calls overlap."""
+    chance = random.Random(f"awaiting {seed}")
+    kinds = draw_troubled, draw_troubled, draw_focused, draw_focused, draw_by_row, draw_canaries, draw_pausing
+    plain = chance.choice(kinds)(seed)
+    if plain.stops and any(wish.scheduler == "cut" for wish in plain.wishes):
+        # A fix of a new function that transforms states, while rows of a cut are open, is for rows that come in turn.
+        plain = draw_pausing(seed)
+    able = [one.name for one in plain.graph.operators if type(one.function) in fns.AWAITED]
+    awaited = {name for name in able if chance.random() < 0.8}
+    operators = tuple(_awaiting(one, chance) if one.name in awaited else one for one in plain.graph.operators)
+    changeable = {
+        name: partial(_made_to_await, build) if name in awaited else build
+        for name, build in plain.flow.changeable.items()
+    }
+    wishes = tuple(
+        replace(wish, how="", broken="") if wish.broken in awaited else wish for wish in plain.wishes
+    )
+    flow = replace(plain.flow, changeable=changeable)
+    return replace(plain, flow=flow, graph=Graph(plain.graph.name, operators, plain.graph.edges), wishes=wishes)
+
+
+def _awaiting(operator: Operator, chance: random.Random) -> Operator:
+    # Fixes are asked for again until a row has passed, which one that cancels the call of that row would put off.
+    retries = chance.random() < 0.4 and operator.on_error != "pause"
+    ordered, concurrency = chance.random() < 0.5, chance.choice((1, 2, 3, 8, 64))
+    awaiting = Awaiting(concurrency, None, ordered, "retry" if retries else "finish")
+    return replace(operator, function=fns.as_coroutine(operator.function), awaiting=awaiting, chain=False)
+
+
+def _made_to_await(build: Callable[[int], Any], version: int) -> Any:
+    return fns.as_coroutine(build(version))
 
 
 def _troubled(plain: Scenario, chance: random.Random) -> Scenario:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy as copied
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.tables import JoinTable
+from fries_nb.simulation.seeded_calls import Pause
 
 
 def source(flow: DataflowBuilder, name: str = "S0") -> Stream:
@@ -375,3 +377,62 @@ class Revert:
             raise ValueError(f"a state of form {state['form']} was to go back from version {self.version}")
         checksum, before = reverted(state["checksum"], self.version), list(state["before"])
         return {"form": before.pop() if before else None, "before": before, "checksum": checksum, "log": state["log"]}
+
+
+class AwaitedMark(Mark):
+    """The same as a coroutine, which waits before and after its work, as those that follow."""
+
+    async def __call__(self, row: Row) -> Row:  # type: ignore[override]
+        await Pause()
+        made = super().__call__(row)
+        await Pause()
+        return made
+
+
+class AwaitedSieve(Sieve):
+    """See ``AwaitedMark``."""
+
+    async def __call__(self, row: Row) -> Row | None:  # type: ignore[override]
+        await Pause()
+        made = super().__call__(row)
+        await Pause()
+        return made
+
+
+class AwaitedKeep(Keep):
+    """See ``AwaitedMark``."""
+
+    async def __call__(self, row: Row) -> bool:  # type: ignore[override]
+        await Pause()
+        return super().__call__(row)
+
+
+class AwaitedMany(Many):
+    """See ``AwaitedMark``."""
+
+    async def __call__(self, row: Row) -> list[Row]:  # type: ignore[override]
+        await Pause()
+        return list(super().__call__(row))
+
+
+class AwaitedCounter(Counter):
+    """See ``AwaitedMark``; its state is changed while it waits."""
+
+    async def process(self, row: Row, state: dict[str, Any]) -> Row:  # type: ignore[override]
+        await Pause()
+        made = super().process(row, state)
+        await Pause()
+        return made
+
+
+AWAITED: Mapping[type, type] = {
+    Mark: AwaitedMark, Sieve: AwaitedSieve, Keep: AwaitedKeep, Many: AwaitedMany, Counter: AwaitedCounter,
+}  # fmt: skip
+
+
+def as_coroutine(function: Any) -> Any:
+    """A copy of a function of ``AWAITED`` that is a coroutine; others as they are."""
+    made = copied(function)
+    if type(function) in AWAITED:
+        made.__class__ = AWAITED[type(function)]
+    return made

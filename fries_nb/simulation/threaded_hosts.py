@@ -403,6 +403,8 @@ class ThreadedHosts(Hosts):
             self.draws.discard(thing)
         elif thing[0] == "save":
             self._save()
+        elif thing[0] == "call":
+            self.calls[thing[1]].go_on()
         else:
             kind, place = thing
             answer = self._arrive(kind, place, self.network.take(thing))

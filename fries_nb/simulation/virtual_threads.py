@@ -28,7 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.host.environment import Steps
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.network import Draws
+from fries_nb.simulation.seeded_calls import SeededCalls
 from fries_nb.worker.turns import Fifo, Lock
 from fries_nb.worker.worker import Worker
 
@@ -127,7 +129,7 @@ class VirtualThreads:
     def __init__(self, draws: Draws, clock: Callable[[], int]) -> None:
         self.current: VirtualThread | None = None  # the thread whose step is being taken; ``None`` outside of all
         self.alive: set[VirtualThread] = set()  # the threads that have steps left
-        self._draws = draws  # the possible events; threads that can go on are among them
+        self.draws = draws  # the possible events; threads that can go on are among them
         self._clock = clock  # returns nanoseconds
         self._waiting: dict[VirtualThread, tuple[Callable[[], object] | None, int | None]] = {}
 
@@ -135,7 +137,7 @@ class VirtualThreads:
         """Start a thread of a host."""
         thread = VirtualThread(host, steps, self)
         self.alive.add(thread)
-        self._draws.add(("thread", thread))
+        self.draws.add(("thread", thread))
         return thread
 
     def step(self, thread: VirtualThread) -> None:
@@ -146,12 +148,12 @@ class VirtualThreads:
             wait = next(thread.steps)
         except StopIteration:
             self.alive.discard(thread)
-            self._draws.discard(("thread", thread))
+            self.draws.discard(("thread", thread))
             return
         finally:
             self.current = before
         if wait is not None:
-            self._draws.discard(("thread", thread))
+            self.draws.discard(("thread", thread))
             self._waiting[thread] = wait.until, wait.due_ns
 
     def look(self) -> None:
@@ -164,7 +166,7 @@ class VirtualThreads:
         ]
         for thread in over:
             del self._waiting[thread]
-            self._draws.add(("thread", thread))
+            self.draws.add(("thread", thread))
 
     def next_due_ns(self) -> int | None:
         """The earliest time for which a thread waits; ``None`` if none does."""
@@ -175,9 +177,9 @@ class VirtualThreads:
         self.alive = {thread for thread in self.alive if thread.host != host}
         for thread in [thread for thread in self._waiting if thread.host == host]:
             del self._waiting[thread]
-        for thing in self._draws.of_kind("thread"):
+        for thing in self.draws.of_kind("thread"):
             if thing.host == host:
-                self._draws.discard(("thread", thing))
+                self.draws.discard(("thread", thing))
 
 
 class SharedDict(dict[Any, Any]):
@@ -255,6 +257,10 @@ class VirtualEnvironment:
     ) -> VirtualThread:
         """Start a thread; its errors are the run's."""
         return self._threads.start(host, steps)
+
+    def calls(self, worker: WorkerId) -> SeededCalls:
+        """Calls that end when their events are drawn."""
+        return SeededCalls(self._threads.draws, worker, self._chance)
 
     def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Let others go on until an item is queued."""

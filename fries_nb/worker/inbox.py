@@ -191,6 +191,30 @@ class Inbox:
                 self._ready.remove(channel)
         return taken
 
+    def following(self, sender: str, first: Data) -> tuple[ChannelId, Data] | None:
+        """Take a frame that could be merged with one in hand, whatever its size; none ahead of a marker or an end.
+
+        A marker at the front of a channel is not passed over, since what is in hand might never end then.
+        """
+        ready = [channel for channel in self._ready if channel not in self._blocked]
+        if not all(isinstance(self._queues[channel][0], Data) for channel in ready):
+            return None
+        for channel in ready:
+            frame = self._queues[channel][0]
+            if channel.sender.operator != sender or not isinstance(frame, Data):
+                continue
+            is_alike = frame.version == first.version and frame.timestamp[1:] == first.timestamp[1:]
+            if not (is_alike and frame.batch.schema.equals(first.batch.schema)):
+                continue
+            self._ready.remove(channel)
+            self._queues[channel].popleft()
+            if self._queues[channel]:
+                self._ready.append(channel)  # the others are next
+            self.tuples -= frame.batch.num_rows
+            self.bytes -= frame.size
+            return channel, frame
+        return None
+
     def put_back(self, channel: ChannelId, frames: Sequence[Frame]) -> None:
         """Return frames to the head of a channel."""
         since = self._queues[channel]

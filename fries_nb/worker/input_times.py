@@ -64,6 +64,12 @@ class InputTimes:
     def take_frames(self, frames: Sequence[tuple[ChannelId, Data]], version: int) -> None:
         """Take these frames in hand, each with its channel, at this version; they share theirs, and their rounds."""
 
+    def take_more(self, frame: tuple[ChannelId, Data], version: int) -> None:
+        """Take a further frame in hand, of the same version and rounds."""
+
+    def use_up_first(self, frames: int, changes: ChangeBatch) -> None:
+        """Count the first frames in hand, so many, as used up, while others are left."""
+
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         """Take rows of a source in hand."""
 
@@ -136,10 +142,24 @@ class TrackedTimes(InputTimes):
 
     def take_frames(self, frames: Sequence[tuple[ChannelId, Data]], version: int) -> None:
         self._frames = [(self._edges[channel.sender.operator], time_of(frame)) for channel, frame in frames]
+        self._stamp_earliest(version)
+
+    def _stamp_earliest(self, version: int) -> None:
         self.stamp = self._frames[0][1]
         for _, time in self._frames:
             self.stamp = earlier(self.stamp, time)
         self.stamp = (version, *self.stamp[1:])
+
+    def take_more(self, frame: tuple[ChannelId, Data], version: int) -> None:
+        self._frames.append((self._edges[frame[0].sender.operator], time_of(frame[1])))
+        self._stamp_earliest(version)
+
+    def use_up_first(self, frames: int, changes: ChangeBatch) -> None:
+        for edge, time in self._frames[:frames]:
+            changes.update(edge, time, -1)
+        self._frames = self._frames[frames:]
+        if self._frames:
+            self._stamp_earliest(self.stamp[0])
 
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         known = [self._bounds[split] for split in splits if split in self._bounds]

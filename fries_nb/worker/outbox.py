@@ -230,7 +230,7 @@ class OutChannel:
 
     __slots__ = (
         "buffer", "channel", "cuts", "edge", "host", "left_out", "limit", "meter", "outstanding", "pending", "queue",
-        "rows", "version", "waiting", "window",
+        "rows", "told", "version", "waiting", "window",
     )  # fmt: skip
 
     def __init__(
@@ -246,6 +246,7 @@ class OutChannel:
         self.queue: deque[Frame] = deque()
         self.rows = self.waiting = self.window = self.outstanding = self.cuts = 0  # cuts: markers and ends
         self.limit, self.left_out = limit, 0
+        self.told: pa.Schema | None = None
         self.meter: BufferMeter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -264,6 +265,12 @@ class OutChannel:
             self.meter.added(batch.num_rows, _size(batch) if self.meter.size else 0)
         if self.rows >= FLUSH_ROWS or (self.meter is not None and self.meter.is_full):
             self.frame_buffer()
+
+    def tell(self, batch: pa.RecordBatch) -> None:
+        """Add a batch without rows, if none with these columns was added; see ``OutEdge.tells``."""
+        if self.told is not batch.schema and self.told != batch.schema:
+            self.told = batch.schema
+            self.add(batch.slice(0, 0))
 
     def frame_buffer(self) -> None:
         """Append what is buffered to the queue, as one frame."""
@@ -493,6 +500,8 @@ class Outbox:
         if waiting.rows:
             batch, now = waiting.take(), self._pending.time
             self._pending.time = waiting.time
+            for channel in channels if edge.tells else ():
+                channel.tell(batch)
             for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 channels[worker].add(part)
             waiting.divided(self._pending)
@@ -724,7 +733,7 @@ def _bundle(channels: Sequence[OutChannel]) -> SendFrame | None:
     size = int(whole.get_total_buffer_size())
     if size > BUNDLE_BYTES:
         return None
-    least, total = max(1, size // len(channels)), whole.num_rows
+    least, total = max(1, size // len(channels)), max(1, whole.num_rows)
     sizes = tuple([max(least, size * channel.rows // total) for channel in channels])
     if not all(map(OutChannel.fits, channels, sizes)):
         return None

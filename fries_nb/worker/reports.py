@@ -311,11 +311,13 @@ class ElementMeter:
             return [TellMeasured(tuple(measured))]
         return []
 
-    def loaded(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
-        """Record that a batch is about to be processed, which consists of these frames, each with its channel."""
+    def loaded(self, frames: Sequence[tuple[ChannelId, Data]], first: int = 0) -> None:
+        """Record that a batch is about to be processed, which consists of these frames, each with its channel.
+
+        ``first`` is the number of rows that are in hand ahead of it.
+        """
         if self._observed is None:
             return
-        first = 0
         for channel, frame in frames:
             if frame.tag is not None:
                 self._ahead.append((first + frame.tag.row, channel, frame.tag.time_ns))

@@ -267,14 +267,14 @@ def restore(
             instance.reroute(change.change)
     for function in {id(one): one for one in (*(old.function for old in instance.earlier), instance.function)}.values():
         if function is not first:
-            _open(name, function)
+            _open(instance, function)
     if instance.audit and any(one.steps and name in one.payloads for one in decided):
         gone = {one.change: one.steps for one in decided if one.is_withdrawn and name in one.payloads}
         instance.log.chooses(instance.earlier, instance.identity, gone)  # of which the trace may not know that
     later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
     for change in later:
         if name in change.payloads:
-            _open(name, changes.load(change).function)
+            _open(instance, changes.load(change).function)
     if later or (deferred and instance.earlier):
         left = frozenset() if reach is None else open_by_row(decided, reach.emptied)
         instance.deferred = partial(changes.apply_all, later, left)
@@ -385,9 +385,10 @@ def _update(operator: Operator, change: CommittedChange) -> Update:
     return update
 
 
-def _open(name: str, function: Any) -> None:
+def _open(instance: Instance, function: Any) -> None:
+    name = instance.worker.operator
     try:
-        open_function(function)
+        open_function(function, instance.calls)
     except Exception as error:
         raise OperatorError(f"{name} failed in open(): {_reason(error)}", name, user_traceback(error)) from error
 

@@ -33,13 +33,13 @@ from fries_nb.operators.column_types import as_value, culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import SAMPLE_KEYS, SAMPLES, Recent, has_open, one_row, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
-from fries_nb.operators.kinds import compile_chain, joined_columns, joined_types
+from fries_nb.operators.kinds import CALLS, compile_chain, joined_columns, joined_types
 from fries_nb.operators.row_versions import declared
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
 from fries_nb.operators.steps import Output, Sides, Step, Types, assemble, check_names
 from fries_nb.operators.timed_calls import FIRED, firing_batch, is_firing, note_columns
-from fries_nb.operators.window_steps import call_for_all
+from fries_nb.operators.timed_joins import note_side
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import OutEdge
@@ -459,8 +459,9 @@ class Trial:
                     f"no other function like that of {instance.worker} can be made", instance.worker.operator
                 )
             function = following(present, recreate())
-            open_function(function)
+            open_function(function, instance.calls)
         copy = Instance(instance.worker, instance.operator, function, audit=False)
+        copy.calls = instance.calls
         if states := self._layout.states(instance.worker.operator):
             transforms = (ready.transform,) if ready is not None and self._new and ready.transform is not None else ()
             copy.state.initial = partial(_next_state, cycle(states), transforms)
@@ -555,6 +556,8 @@ class _Chain:
         fired = is_firing(came.batch) and not (came.written or came.whole)  # not what a chain has made of a firing
         if self._instances[0].agenda is not None:
             note_columns(self._instances[0], FIRED if fired else sender, columns.batch.schema)
+        if self._instances[0].operator.traits.pairs and not fired:
+            note_side(self._instances[0], sender == wiring.left, columns.batch.schema)
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()
@@ -574,8 +577,8 @@ class _Chain:
         first = self._instances[0]
         if first.agenda is None or first.came is None:
             return
-        if first.operator.traits.timed:
-            call_for_all(first)
+        if (recall := CALLS[first.operator.kind].recall) is not None:
+            recall(first)
         first.agenda.advance(Antichain())
         while first.agenda.is_ripe:
             firing = first.agenda.take(limit=1)

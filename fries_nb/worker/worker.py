@@ -159,7 +159,7 @@ class Worker:
         self._inbox, self._alignment = self._input(issued)
         self._open, self._sender, self._due_ns = set(wiring.incoming), "", 0
         self._firing: Firing | None = None
-        self._owed: dict[ChannelId, int] = {}
+        self._owed: list[tuple[ChannelId, Data]] = []
         self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self.given_before: dict[WorkerId, GivenBefore] = {}
@@ -571,7 +571,7 @@ class Worker:
             version = self._version_of(frame)
             self._times.take_frames(frames, version)
             self._begin(channel.sender.operator, batch, version)
-            self._owed = owed(frames)
+            self._owed = frames
             self._meter.loaded(frames)
             self._advance(limit)
         return isinstance(frame, Data)
@@ -633,8 +633,8 @@ class Worker:
         self._in_hand = False
         self.freezing.end()
         self._returning.end()
-        self._instructions += Grant.of(self._owed)
-        self._owed = {}
+        self._instructions += Grant.of(owed(self._owed))
+        self._owed = []
         self._times.use_up(self.outbox.changes)
         self._end_firing()
 

@@ -31,6 +31,9 @@ from fries_nb.dataflow import (
     shape_of,
     takes_state,
 )  # fmt: skip
+from fries_nb.dataflow.awaiting import Awaiting
+from fries_nb.dataflow.traits import TRAITS
+from fries_nb.dataflow.windowing import tumbling
 from fries_nb.errors import DataflowError, PlanError, SinkError, SourceError
 
 
@@ -145,13 +148,84 @@ async def awaited_rows(row):
     yield row
 
 
-@pytest.mark.parametrize("function", [awaited, awaited_rows, functools.partial(awaited)])
-@pytest.mark.parametrize("method", ["map", "flat_map", "filter", "split"])
-def test_an_async_function_is_refused(method, function):
-    """Nothing awaits it: a filter would let every row pass, since a coroutine counts as true."""
-    stream = DataflowBuilder("f").source("S", rate(1))
-    with pytest.raises(DataflowError, match="operator 'M' got an async function"):
-        getattr(stream, method)("M", function)
+class Awaits:
+    """A coroutine as a method, with state."""
+
+    async def process(self, row, state):
+        """Count the rows of a key."""
+        state["n"] = state.get("n", 0) + 1
+        return row
+
+
+class Late:
+    """Works by the time of rows, which does not stop while it waits."""
+
+    async def process(self, row, state, at):
+        """Wait."""
+
+
+class HalfAsync:
+    """Only its ``open`` is a coroutine."""
+
+    async def open(self):
+        """Connect."""
+
+    def process(self, row):
+        """Give the row."""
+        return row
+
+
+@pytest.mark.parametrize("method", ["map", "flat_map", "filter"])
+@pytest.mark.parametrize("function", [awaited, functools.partial(awaited)])
+def test_a_coroutine_has_a_worker_of_its_own(method, function):
+    """Its calls overlap, so it is not chained; 64 are in flight unless another number is declared."""
+    flow = DataflowBuilder("f")
+    getattr(flow.source("S", rate(1)), method)("M", function, timeout=2)
+    operator = flow.graph().operator("M")
+    assert (operator.awaiting, operator.chain, operator.emits) == (
+        Awaiting(64, 2.0), False, TRAITS[operator.kind].emits
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        (lambda s: s.split("M", awaited), "split 'M' got an async function, which nothing awaits; expected a plain"),
+        (lambda s: s.map("M", awaited_rows), "operator 'M' got an async generator, which nothing iterates over;"),
+        (lambda s: s.map("M", batched(awaited)), "operator 'M' got an async function of a batch, which nothing awaits"),
+        (lambda s: s.map("M", Late(), key="k"), "operator 'M' got an async process.row, state, at., but time would"),
+        (lambda s: s.map("M", HalfAsync()), "operator 'M': its open is async and its process is not, so nothing"),
+        (lambda s: s.map("M", Awaits()), "operator 'M' keeps state per key, .* but has no key; expected key=<column>"),
+        (lambda s: s.window("M", Awaits(), tumbling(1), key="k"), "operator 'M': its process is async, which nothing"),
+        (lambda s: s.map("M", dict, concurrency=8), "operator 'M' has concurrency=8 and a plain function, whose calls"),
+        (lambda s: s.map("M", dict, timeout=1), "operator 'M' has timeout=1 and a plain function"),
+        (lambda s: s.flat_map("M", dict, ordered=False), "operator 'M' has ordered=False and a plain function"),
+        (lambda s: s.filter("M", dict, on_change="retry"), "operator 'M' has on_change='retry' and a plain function"),
+        (lambda s: s.map("M", 3, concurrency=8), "operator 'M': got 3, which cannot be called"),
+        (lambda s: s.map("M", awaited, concurrency=0), "has concurrency=0; expected a whole number of rows in flight"),
+        (lambda s: s.map("M", awaited, concurrency=True), "has concurrency=True; expected a whole number of rows"),
+        (lambda s: s.map("M", awaited, concurrency=2.5), "has concurrency=2.5; expected a whole number of rows"),
+        (lambda s: s.map("M", awaited, concurrency=10**6), "has concurrency=1000000; expected .*, 1 to 10,000"),
+        (lambda s: s.map("M", awaited, timeout=-1), "has timeout=-1; expected seconds, more than 0 and at most"),
+        (lambda s: s.map("M", awaited, timeout=float("inf")), "has timeout=inf; expected seconds, .* or None for no"),
+        (lambda s: s.map("M", awaited, ordered="yes"), "has ordered='yes'; expected True or False"),
+        (lambda s: s.map("M", awaited, on_change="stop"), "has on_change='stop'; expected 'finish', which lets calls"),
+    ],
+)
+def test_what_is_no_way_to_await_is_refused(declare, words):
+    """In a sentence, by the call that declares it."""
+    with pytest.raises(DataflowError, match=words):
+        declare(DataflowBuilder("f").source("S", rate(1), time="t"))
+
+
+def test_a_change_keeps_coroutines_and_plain_functions_apart():
+    """Workers are made for one or the other."""
+    flow = DataflowBuilder("f")
+    flow.source("S", rate(1)).map("M", awaited).map("N", dict).sink("out", memory())
+    with pytest.raises(PlanError, match="'M' runs a coroutine and would change to a plain function; expected a corout"):
+        check_updates(flow.graph(), {"M": Update(dict)})
+    with pytest.raises(PlanError, match="'N' runs a plain function and would change to a coroutine; expected a plain"):
+        check_updates(flow.graph(), {"N": Update(awaited)})
 
 
 def test_only_functions_are_batched():

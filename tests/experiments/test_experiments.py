@@ -25,8 +25,8 @@ from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.workflows import w2_flow, w3_flow
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
-OTHERS = ["nephele2", "nephele7", "rescaling"]
-"""Those of the other paper, and that of no paper, which have their own tests."""
+OTHERS = ["nephele2", "nephele7", "nexmark", "rescaling"]
+"""Those of the other paper, and those of no paper, which have their own tests."""
 FOUND = {
     "surges": "figure13",
     "vain": "figure14",
@@ -117,15 +117,19 @@ def test_figure_14_counts_what_was_processed_in_vain(found: Found) -> None:
     """Without a change all that was due after the first rise is invalid; with either scheduler some of it is valid.
 
     Numbers of invalid payments are not compared: a busy machine processes fewer in one run than in another, and later.
-    On a very busy one most changes end after their period, or just before its end, and may all be in vain.
+    On a very busy one most changes end after their period, or payments wait until the change after theirs, and all are
+    in vain. A payment that is due behind its change, and waits for less than lies between its period and the next
+    change, is valid.
     """
     result = found["figure14"]
     rows = by(result, "scheduler")
     assert all(row["invalid"] > 0 for row in rows.values())
     assert (rows["none"]["valid"], rows["none"]["delay ms"]) == (0, None)
-    left_ms = result["parameters"]["period s"] * 1000 * (PERIOD_S - LATE_S) / PERIOD_S
+    period_ms = result["parameters"]["period s"] * 1000
     for scheduler in ("epoch", "fries"):
-        assert rows[scheduler]["valid"] > 0 or rows[scheduler]["delay ms"] > left_ms / 2
+        in_effect_ms, longest_ms = rows[scheduler]["in effect ms"], rows[scheduler]["longest wait ms"]
+        is_in_vain = in_effect_ms > 0.9 * period_ms or longest_ms > period_ms * LATE_S / PERIOD_S
+        assert rows[scheduler]["valid"] > 0 or is_in_vain, rows[scheduler]
     assert len(result["curves"]) == sum(row["invalid"] for row in rows.values())
 
 

@@ -154,9 +154,9 @@ def test_rows_of_a_kind_carry_identities_and_cohorts_without_an_audit(kind: Kind
         cluster.run()
         rows[name] = [row for sink in graph.sinks for row in cluster.rows(sink)]
     assert not any(TRANSACTION in row or COHORT in row for row in rows["without"])
-    # which row is the first of its key, or fills a window, depends on the order of events
-    by_order = kind in (Kind.DEDUP, Kind.COUNT_WINDOW)
-    names = ("x", "k", "time", "n") if by_order else ("x", "k", "time", "n", TRANSACTION, COHORT)
+    # which row is the first of its key, fills a window, or is the second of a pair, depends on the order of events
+    is_by_order = kind in (Kind.DEDUP, Kind.COUNT_WINDOW, Kind.JOIN_WITHIN, Kind.JOIN_WINDOW)
+    names = ("x", "k", "time", "n") if is_by_order else ("x", "k", "time", "n", TRANSACTION, COHORT)
     same = [Counter(tuple(row.get(name) for name in names) for row in rows[one]) for one in ("audited", "with")]
     assert same[0] == same[1]
     for row in rows["with"]:
@@ -228,7 +228,7 @@ def test_a_kind_takes_the_functions_that_its_traits_say(kind: Kind) -> None:
 def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
-    modules = ("traits", "builder", "streams", "timed_streams", "loops", "regions", "graph", "interchange")
+    modules = ("traits", "builder", "streams", "stream_joins", "loops", "regions", "graph", "interchange")
     declare = {*(f"dataflow/{module}.py" for module in modules), "simulation/drawn_flows.py", "labs/coverings.py"}
     declare.add("planning/shadow.py")
     named = {

@@ -11,6 +11,7 @@ from soak import SHOWN_BY, caught, first_tried
 from timed_cuts import play_timed_cuts
 
 import fries_nb as fn
+from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.cuts import Cuts
 from fries_nb.errors import DataflowError
@@ -70,6 +71,20 @@ def test_a_broken_rule_is_caught(monkeypatch, rule):
     """Without it some seed shows a row by another version than the cuts say, or an identity twice, or has no end."""
     monkeypatch.setattr(*BROKEN[rule])
     assert caught(first_tried(SHOWN.get(rule, 2), 100), play_timed_cuts, by=SHOWN_BY) is not None
+
+
+def test_a_rescale_that_does_not_wait_for_a_cut_is_caught(monkeypatch):
+    """Two conditions keep it back, each of which suffices: nothing is queued or open, and nothing is unsettled."""
+    for name in ("quiet", "is_settled"):
+        kept = getattr(Changes, name).fget
+
+        def without_cuts(changes, kept=kept):
+            with monkeypatch.context() as patch:
+                patch.setattr(Cuts, "open", ())
+                return kept(changes)
+
+        monkeypatch.setattr(Changes, name, property(without_cuts))
+    assert caught(first_tried(16, 100), play_timed_cuts, by=SHOWN_BY) is not None
 
 
 def windowed(first: str = "W", second: str = "V"):

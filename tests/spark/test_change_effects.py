@@ -83,14 +83,14 @@ def test_examples_of_changes_that_are_made_refused_or_only_planned(
     assert (list(run.changes), set(table["_worker"]) <= {0, 1}) == ([], True)
 
     both = {"K": ByTen(), "M": lambda row: row if row["key"] % 2 else None}
-    refused = run.examples(both, n=20, timeout=PATIENCE_S)
-    assert "ValueError: high" in refused.refusal
-    by_operator = {name: refused.table[refused.table["_operator"] == name] for name in ("K", "M")}
+    table = run.examples(both, n=20, timeout=PATIENCE_S).table  # refused, if the rehearsal had time for such a key
+    by_operator = {name: table[table["_operator"] == name] for name in ("K", "M")}
     assert set(by_operator["K"]["_result"]) == {"differs", "failed"}
     assert set(by_operator["M"]["_result"]) <= {"differs", "dropped", "same"}
     good = by_operator["K"][by_operator["K"]["_result"] == "differs"]
     assert (good["nth (after)"] == 10 * good["nth (before)"]).all()
 
+    assert "ValueError: any" in run.examples({"K": Failing()}, timeout=PATIENCE_S).refusal
     change = run.reconfigure({"K": Failing()})
     assert change.result(PATIENCE_S).outcome == "aborted"
     assert "failed" in set(change.examples(timeout=PATIENCE_S).table["_result"])

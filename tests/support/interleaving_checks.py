@@ -388,6 +388,7 @@ def keeps_order(played):
     for edge in graph.edges:
         if len(graph.in_edges(edge.to)) > 1:
             continue
+        apart = key_in_order(played, edge.to)
         place = {}
         for index in range(graph.operator(edge.source).workers):
             for position, transaction in enumerate(ran[edge.source, index]):
@@ -397,8 +398,23 @@ def keeps_order(played):
             for transaction in ran[edge.to, index]:
                 if place.get(transaction) is not None:
                     sender, position = place[transaction]
-                    assert position >= last[sender], f"{edge.source}[{sender}] -> {edge.to}[{index}] lost its order"
-                    last[sender] = position
+                    line = sender, apart(transaction)
+                    assert position >= last[line], f"{edge.source}[{sender}] -> {edge.to}[{index}] lost its order"
+                    last[line] = position
+
+
+def key_in_order(played, operator):
+    """Of a source tuple, what it must be in order with: all others, or those of its key, or none but itself."""
+    one = played.scenario.graph.operator(operator)
+    if one.awaiting is None or one.awaiting.ordered:
+        return lambda transaction: None
+    if not one.key:
+        return lambda transaction: transaction
+    keys = defaultdict(set)
+    expected = played.scenario.expected
+    for row in (*expected.at[operator], *expected.poison.get(operator, ())):
+        keys[transaction_of(played, row)].add(row["customer"])
+    return lambda transaction: min(keys[transaction], default=transaction)
 
 
 def leaves_nothing(played):

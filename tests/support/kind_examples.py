@@ -88,6 +88,30 @@ def _self_join(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
     return (left.self_join("X", right.map("M", lambda row: {"x": row["x"], "r": 2}), on="x"),)
 
 
+def _other(flow: DataflowBuilder, before: Stream) -> Stream:
+    """The same rows from another source, with a column of their own and a null key in every seventh."""
+    other = flow.source("T", rate(None, count=1), time="x", cohort="k")
+    return other.map("N", lambda row: {"k": row["k"] if row["x"] % 7 else None, "y": row["x"]})
+
+
+def _pairs(is_pair: Callable[[int, int], bool]) -> list[Row]:
+    """All pairs of ``before`` and ``_other`` that have equal keys and times of which this is true."""
+    rows = [row["x"] for row in ROWS]
+    return [
+        {**ROWS[x], "y": y} for x in rows for y in rows if y % 7 and (x - y) % 4 == 0 and is_pair(x, y)
+    ]  # fmt: skip
+
+
+def _newest() -> list[Row]:
+    """The rows of ``before``, each with the newest one of ``_other`` that is at most 4 older."""
+    return [{**row, "y": next((y for y in (row["x"], row["x"] - 4) if y >= 0 and y % 7), None)} for row in ROWS]
+
+
+def _merged(left: Row | None, right: Row | None) -> Row | None:
+    """The columns of both, of which those of the right are negative."""
+    return None if left is None else {**left, "y": None if right is None else -right["y"]}
+
+
 def _joined(table: pa.Table) -> list[Row]:
     names = dict(zip(table["k"].to_pylist(), table["name"].to_pylist(), strict=True))
     return [{**row, "name": names[row["k"]]} for row in ROWS]
@@ -147,6 +171,18 @@ KIND_EXAMPLES: dict[Kind, KindExample] = {
     Kind.REDUCE: KindExample(
         lambda flow, before: (before.reduce("X", Counted(), key="k"),),
         [{"k": row["k"], "time": row["x"], "n": 1} for row in ROWS], Doubled(), "x",
+    ),
+    Kind.JOIN_WITHIN: KindExample(
+        lambda flow, before: (before.join_within("X", _other(flow, before), on="k", before=8, after=4),),
+        _pairs(lambda x, y: -8 <= y - x <= 4), _merged, "x",
+    ),
+    Kind.JOIN_LATEST: KindExample(
+        lambda flow, before: (before.join_latest("X", _other(flow, before), on="k", tolerance=4, how="left"),),
+        _newest(), _merged, "x",
+    ),
+    Kind.JOIN_WINDOW: KindExample(
+        lambda flow, before: (before.join_window("X", _other(flow, before), on="k", windows=tumbling(20)),),
+        _pairs(lambda x, y: x // 20 == y // 20), _merged, "x",
     ),
     Kind.COUNT_WINDOW: KindExample(
         lambda flow, before: (before.window("X", Counted(), count(5), key="k"),),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 import networkx as nx
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import TIME
 from fries_nb.progress.times import LATEST, Antichain
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import Data, MovedBins, MovedTimes, WorkerId
@@ -117,7 +118,9 @@ class Outstanding:
 
 
 def times_of(batch: pa.RecordBatch) -> list[int]:
-    """The rows' own times, in the column of the user."""
+    """The rows' own times, in the column of the user; if there is none, as the runtime has them."""
+    if "at" not in batch.schema.names:
+        return batch.column(TIME).cast(pa.int64()).to_pylist()
     return batch.column("at").to_pylist()
 
 

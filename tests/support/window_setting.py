@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow import Emits, Kind, Operator
 from fries_nb.dataflow.columns import DUE, HIDDEN, TIME, TRANSACTION
+from fries_nb.dataflow.join_bounds import Bounds, Latest, StreamJoin, Within
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
@@ -56,15 +57,15 @@ class TimedRun:
         return self.instance.agenda
 
     def frame(
-        self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None
+        self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None, sender: str = "S"
     ) -> list[Any]:
         """Process a frame; its stamp is the least time unless one is given. Returns (branch, row)."""
         self.agenda.begin(stamp or (0, min(times)))
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         hidden = {DUE: [0] * len(rows), TRANSACTION: list(range(len(rows))), TIME: pa.array(times, pa.int64())}
         if kind is not None:
             hidden[TIME] = hidden[TIME].cast(kind)
-        return self._run("S", pa.RecordBatch.from_pydict({**columns, **hidden}))
+        return self._run(sender, pa.RecordBatch.from_pydict({**columns, **hidden}))
 
     def fire(self, *frontier: Time, limit: int = 2) -> list[Any]:
         """Advance the frontier, and process all that is due; returns (branch, row)."""
@@ -96,6 +97,18 @@ def reduce(function: Any = None, audit: bool = False, **more: Any) -> Instance:
     used = WindowFunction(function or Sum(), EACH_TIME)
     operator = Operator("R", MANY, kind=Kind.REDUCE, function=used, key=("k",), branches=2, **more)
     return Instance(WorkerId("R", 0), operator, used, audit)
+
+
+KINDS = {Within: Kind.JOIN_WITHIN, Latest: Kind.JOIN_LATEST, Windowing: Kind.JOIN_WINDOW}
+
+
+def join_of(bounds: Bounds, how: str = "inner", function: Any = None, **more: Any) -> Instance:
+    """The instance of a join of two streams, keyed by ``k``; its left side comes from ``L``."""
+    known = {side: more.pop(side, None) for side in ("left", "right")}
+    suffixes, audit = more.pop("suffixes", ("_x", "_y")), more.pop("audit", False)
+    used = StreamJoin(function, bounds, early=True, how=how, suffixes=suffixes, **known)
+    operator = Operator("J", MANY, kind=KINDS[type(bounds)], function=used, key=("k",), branches=2, **more)
+    return Instance(WorkerId("J", 0), operator, used, audit)
 
 
 def shown(results: Iterable[Any], branch: int = 0) -> list[Row]:

@@ -15,6 +15,7 @@ from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.pairs import BenchReport, keep
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recovery, rescale_peers, second_host
 from fries_nb.experiments.bench.reshape_costs import reshape
+from fries_nb.experiments.bench.slow_services import slow_services
 from fries_nb.experiments.bench.timed_rates import components, iteration, loop_change, window_latency, windows
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, identities, kafka, w1
 
@@ -52,4 +53,5 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "files": files,
     "identities": identities,
     "kafka": kafka,
+    "slow-services": slow_services,
 }

@@ -229,6 +229,17 @@ def test_the_best_rows_do_not_depend_on_the_order_in_which_they_come(seed: int) 
     assert [(row["n"], row["rank"], row["end"]) for row in found] == [(n, at, 60) for at, n in enumerate(best, 1)]
 
 
+def test_open_windows_keep_the_number_of_their_best_rows() -> None:
+    """Rows that were let go do not come back; the next window has the new number."""
+    run = TimedRun(window(fn.tumbling(60), fn.top(1, by="n")))
+    run.frame([{"k": 1, "n": n} for n in (5, 9)], [1, 2])
+    run.instance.prepared["u1"] = Ready(WindowFunction(fn.top(3, by="n"), fn.tumbling(60)), None)
+    run.instance.switch("u1")
+    run.executor = run.compiled()
+    run.frame([{"k": 1, "n": n} for n in (8, 7, 3, 4)], [3, 4, 61, 62], stamp=(0, 1))
+    assert [row["n"] for row in shown(run.fire())] == [9, 4, 3]
+
+
 def test_the_best_rows_of_sessions_are_merged() -> None:
     """As the earlier one was opened."""
     run = TimedRun(window(fn.session(10), fn.top(2, by="n")))

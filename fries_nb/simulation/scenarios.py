@@ -353,7 +353,7 @@ def _made_of_coroutines(plain: Scenario, chance: random.Random) -> Scenario:
         replace(
             wish, spoils="" if wish.spoils in awaited else wish.spoils,
             how="" if wish.broken in awaited else wish.how, broken="" if wish.broken in awaited else wish.broken,
-        )  # fmt: skip
+        )
         for wish in plain.wishes
     )
     flow = replace(plain.flow, changeable=changeable)

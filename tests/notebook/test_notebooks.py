@@ -139,6 +139,18 @@ def test_a_canary_is_compared_by_country_and_the_mended_one_promotes_itself(kern
     assert customers[0] == 1_000 >= customers[2] > customers[1] > 0  # the run is stopped soon after the promotion
 
 
+def test_streams_in_time_are_those_of_pandas(kernel: SharedKernel, tmp_path: Path):
+    """All pairs of the bounds before are there, and some of those after; sessions are those of pandas."""
+    notebook = kernel.executed("12_streams_in_time.ipynb", tmp_path)
+    assert "done by fries in " in said(notebook, "%%fries_reconfigure --of nexmark")
+    pairs = [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) (?:pairs|are|within ten)", said(notebook, "assert"))]
+    assert pairs[1] <= pairs[0] <= pairs[2]
+    visits = re.match(r"([\d,]+) visits of .*; pandas finds ([\d,]+)\n5,520 bids", said(notebook, "visits = "))
+    assert visits
+    assert visits[1] == visits[2]
+    assert "'nexmark' is serializable" in said(notebook, "%fries_audit")
+
+
 def test_the_shape_changes_as_told(kernel: SharedKernel, tmp_path: Path):
     """Three cells that are run again are applied one after the other; no payment is lost, doubled or miscounted."""
     notebook = kernel.executed("04_change_the_shape.ipynb", tmp_path)

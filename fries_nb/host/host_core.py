@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from fries_nb.dataflow.traits import Execution
 from fries_nb.host.environment import Body, Environment, Steps
@@ -134,6 +135,7 @@ class HostCore:
         loops = {worker: loop for loop in self.loops for worker in loop.workers}
         for name, worker in self.hosted.items():
             self.loop_of[name] = loops[worker], worker
+            worker.await_calls(partial(loops[worker].wake, worker))
 
     def enlist(self, workers: Mapping[WorkerId, HostedWorker]) -> None:
         """Run further workers beside those that run; called by the control thread."""
@@ -147,6 +149,7 @@ class HostCore:
                 self.loops = (*self.loops, loop)
             for one in worker.worker.instances:
                 self.loop_of[one.worker] = loop, worker
+            worker.await_calls(partial(loop.wake, worker))
             if is_new:
                 loop.start()
             else:

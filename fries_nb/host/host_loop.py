@@ -14,7 +14,6 @@ The threads' bodies are generators of steps, which run in real threads and in se
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from fries_nb.host.environment import Body, Environment, Steps
 from fries_nb.host.hosted_worker import HostedWorker
@@ -57,22 +56,13 @@ class HostLoop:
         self._tickets = environment.tickets(tickets)
         self._baton = environment.lock()  # held by the loop thread outside of turns
         self._threads: list[Body] = []
-        for worker in self.workers:
-            self._await_calls(worker)
 
     # ---- called by any thread
 
     def add(self, worker: HostedWorker) -> None:
         """Run one more worker; called by the control thread."""
         self.workers = self.turns.members = (*self.workers, worker)
-        self._await_calls(worker)
         self.post(worker, WorkerTick())
-
-    def _await_calls(self, worker: HostedWorker) -> None:
-        """Run a worker when a call of its coroutine function has ended, which the thread of the event loop says."""
-        for instance in worker.worker.instances:
-            if instance.calls is not None:
-                instance.calls.wake = partial(self.wake, worker)
 
     def drop(self, worker: HostedWorker) -> None:
         """Run a worker only to pass on events that were posted to it before; called by the control thread.

@@ -202,6 +202,12 @@ class HostedWorker:
         """Append an event to the mailbox, from any thread."""
         self.mailbox.append(event)
 
+    def await_calls(self, wake: Callable[[], None]) -> None:
+        """Have the worker run when a call of its coroutine function has ended, which the event loop's thread says."""
+        for instance in self.worker.instances:
+            if instance.calls is not None:
+                instance.calls.wake = wake
+
     def ask_report(self) -> bool:
         """Ask for a report, from any thread; returns whether the worker is to be woken for it.
 

@@ -349,13 +349,8 @@ def _made_of_coroutines(plain: Scenario, chance: random.Random) -> Scenario:
         name: partial(_made_to_await, build) if name in awaited else build
         for name, build in plain.flow.changeable.items()
     }
-    wishes = tuple(
-        replace(
-            wish, spoils="" if wish.spoils in awaited else wish.spoils,
-            how="" if wish.broken in awaited else wish.how, broken="" if wish.broken in awaited else wish.broken,
-        )
-        for wish in plain.wishes
-    )
+    sound = [replace(wish, how="", broken="") if wish.broken in awaited else wish for wish in plain.wishes]
+    wishes = tuple(replace(wish, spoils="") if wish.spoils in awaited else wish for wish in sound)
     flow = replace(plain.flow, changeable=changeable)
     return replace(plain, flow=flow, graph=Graph(plain.graph.name, operators, plain.graph.edges), wishes=wishes)
 

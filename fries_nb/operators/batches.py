@@ -267,7 +267,7 @@ class BatchExecutor:
                 kept = self._passed.setdefault(position, deque(maxlen=SAMPLES))
                 if batch.get_total_buffer_size() > LIGHT:
                     kept.clear()
-                kept.appendleft((batch, rows))
+                kept.appendleft(Passed(batch, rows))
             instance.processed += batch.num_rows
             batch = out
             if not batch.num_rows:

@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import pyarrow as pa
@@ -71,8 +71,13 @@ LIGHT = 1 << 16
 _COPIED = 1024
 """One row of so many is copied between the functions of a chain, and at least one of each slice."""
 
-Passed = tuple[pa.RecordBatch, Sequence[int]]
-"""A batch and the numbers of those of its rows that the operator processed last."""
+
+class Passed(NamedTuple):
+    """A batch and the numbers of those of its rows that the operator processed last."""
+
+    batch: pa.RecordBatch
+    rows: Sequence[int]
+    sender: str = ""  # the operator that it came from, if that matters
 
 Noted = dict[Instance, deque[Row]]
 """Operator to its last copied input rows, for all operators but the first of a chain."""
@@ -89,6 +94,7 @@ class Recent:
     facing: bool = False  # whether the operator is paused on this tuple
     worker: int = 0  # index of the worker that has taken it
     place: int = 0  # its place among the tuples of its operator in a rehearsal
+    sender: str = ""  # the operator that it came from, if that matters
     # the row, or the batch and the place in it, that it is a copy of
     origin: tuple[Any, int] = field(default=(None, 0), compare=False, repr=False)
     # its hidden columns: its time, its identity and cohort, and when its source's row was due
@@ -136,10 +142,10 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
 
 def recent_rows(parts: Iterable[Passed], count: int) -> list[Recent]:
     """A tuple for each of the rows, but no more than so many."""
-    rows = ((batch, index) for batch, indices in parts for index in indices)
+    rows = ((batch, index, sender) for batch, indices, sender in parts for index in indices)
     return [
-        Recent(one_row(batch, index), origin=(batch, index), hidden=_hidden(batch, index))
-        for batch, index in islice(rows, count)
+        Recent(one_row(batch, index), origin=(batch, index), hidden=_hidden(batch, index), sender=sender)
+        for batch, index, sender in islice(rows, count)
     ]
 
 
@@ -150,7 +156,7 @@ def _hidden(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
 def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
     """Copies of the rows, of which the newest come first, but no more than so many; with hidden columns."""
     found = list[pa.RecordBatch]()
-    for batch, indices in parts:
+    for batch, indices, _ in parts:
         if count <= 0:
             break
         if taken := list(indices[:count]):

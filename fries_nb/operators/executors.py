@@ -197,7 +197,7 @@ class RowExecutor:
             self._passed.clear()
             for instance, noted in self._noted.items():
                 self._noted[instance] = deque([row for row in noted if row.columns is last], SAMPLES)
-        self._passed.appendleft((last.batch, rows))
+        self._passed.appendleft(Passed(last.batch, rows, self._sender))
 
     def _forget_settled(self) -> None:
         self._settled.forget()
@@ -333,7 +333,7 @@ class RowExecutor:
         rows = passed(self._position, self._instances[0].refused, count)
         if self._columns is None or self._sender == FIRED:
             return recent_rows(self._passed, count)
-        return recent_rows([(self._columns.batch, rows), *self._passed], count)
+        return recent_rows([Passed(self._columns.batch, rows, self._sender), *self._passed], count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         if position:
@@ -341,7 +341,7 @@ class RowExecutor:
         if self._columns is None or self._sender == FIRED:
             return newest_rows(self._passed, count)
         rows = passed(self._position, self._instances[0].refused, count)
-        return newest_rows([(self._columns.batch, rows), *self._passed], count)
+        return newest_rows([Passed(self._columns.batch, rows, self._sender), *self._passed], count)
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
@@ -366,10 +366,11 @@ class PassExecutor:
     def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
         if self._last is None:
             return ()
-        return recent_rows([(self._last, passed(self._last.num_rows, (), count))], count)
+        return recent_rows([Passed(self._last, passed(self._last.num_rows, (), count))], count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
-        return [] if self._last is None else newest_rows([(self._last, passed(self._last.num_rows, (), count))], count)
+        last = self._last
+        return [] if last is None else newest_rows([Passed(last, passed(last.num_rows, (), count))], count)
 
     def facing(self) -> pa.RecordBatch | None:
         return None

@@ -551,17 +551,17 @@ class _Chain:
 
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
+        is_left = (sender or came.sender) == wiring.left
         rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
         columns = rows[0].columns
         fired = is_firing(came.batch) and not (came.written or came.whole)  # not what a chain has made of a firing
         if self._instances[0].agenda is not None:
             note_columns(self._instances[0], FIRED if fired else sender, columns.batch.schema)
         if self._instances[0].operator.traits.pairs and not fired:
-            note_side(self._instances[0], sender == wiring.left, columns.batch.schema)
+            note_side(self._instances[0], is_left, columns.batch.schema)
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()
-        is_left = sender == wiring.left
         side: Sides = lambda: "left" if is_left else "right"  # noqa: E731
         step = compile_chain(self._instances, branches, side, self._metered, fired)
         with self._instances[0].bound():

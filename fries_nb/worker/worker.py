@@ -213,7 +213,7 @@ class Worker:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
         taken = tuple(self._executor.samples(position, count)) or self._earlier.get(self.instances[position].worker, ())
-        return taken if facing is None else (Recent(facing, facing=True),)
+        return taken if facing is None else (Recent(facing, facing=True, sender=self._sender),)
 
     # ---- events
 

@@ -76,6 +76,38 @@ def test_what_other_windows_make_is_found_in_the_rehearsal(windows: Any) -> None
     assert changed(Update(Joined(), windows=windows), windows).outcome == "done"
 
 
+def changed_join(update: Any, how: str = "full") -> Any:
+    """The result of a change of a join of two streams while rows flow."""
+    flow = DataflowBuilder("rehearsed join")
+    left = flow.source("S", rate(None, count=1), time="x").map("L", lambda row: {"k": row["k"], "x": row["x"]})
+    right = flow.source("T", rate(None, count=1), time="x").map("R", lambda row: {"k": row["k"], "y": row["x"]})
+    both = left.join_within("X", right, on="k", before=8, how=how, function=joined)
+    both.map("D", lambda row: row | {"twice": row["n"] * 2}).sink("Z", memory())
+    cluster = Cluster(flow.graph(2), {"S": ROWS * 10, "T": ROWS * 10}, seed=1, hosts=2)
+    cluster.until(lambda: any(instance.processed for instance in cluster.instances("X")))
+    change = cluster.request({"X": update}, rehearse=True)
+    cluster.run()
+    assert (cluster.state, cluster.error) == ("finished", "")
+    return cluster.outcomes[change]
+
+
+def joined(left: Any, right: Any) -> Any:
+    """The number of a pair."""
+    return {"n": (left["x"] if left else 0) + (right["y"] if right else 0)}
+
+
+def alone_only(left: Any, right: Any) -> Any:
+    """Fails on what has found no partner."""
+    return {"n": left["x"] + right["y"]}
+
+
+def test_rows_that_find_no_partner_leave_in_the_rehearsal() -> None:
+    """So a new function is tried on them, with what is behind it."""
+    assert "not subscriptable" in changed_join(Update(alone_only)).error
+    assert "'n'" in changed_join(Update(lambda left, right: {"m": 1})).error
+    assert changed_join(Update(joined, windows=fn.within(5, 5))).outcome == "done"
+
+
 def test_what_is_chained_behind_a_window_is_rehearsed() -> None:
     """On what the window has made, though no row comes to it any more when time brings that out."""
     flow = DataflowBuilder("behind")

@@ -34,7 +34,7 @@ from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dead_letters import FailedRow, set_aside
-from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, newest_rows, one_row, passed, recent_rows
+from fries_nb.operators.dry_run import LIGHT, SAMPLES, PassedRows, Recent, newest_rows, one_row, passed, recent_rows
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, mapped
@@ -200,7 +200,7 @@ class BatchExecutor:
         self._calls: list[list[tuple[Call, list[int]]]] = []  # of each operator, for each of its versions
         self._batch: pa.RecordBatch | None = None
         self._position = 0
-        self._passed: dict[int, deque[Passed]] = {}
+        self._passed: dict[int, deque[PassedRows]] = {}
         self._results: Results = []
         self.rebuild()
 
@@ -267,7 +267,7 @@ class BatchExecutor:
                 kept = self._passed.setdefault(position, deque(maxlen=SAMPLES))
                 if batch.get_total_buffer_size() > LIGHT:
                     kept.clear()
-                kept.appendleft(Passed(batch, rows))
+                kept.appendleft(PassedRows(batch, rows))
             instance.processed += batch.num_rows
             batch = out
             if not batch.num_rows:

@@ -72,7 +72,7 @@ _COPIED = 1024
 """One row of so many is copied between the functions of a chain, and at least one of each slice."""
 
 
-class Passed(NamedTuple):
+class PassedRows(NamedTuple):
     """A batch and the numbers of those of its rows that the operator processed last."""
 
     batch: pa.RecordBatch
@@ -140,7 +140,7 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
     return found
 
 
-def recent_rows(parts: Iterable[Passed], count: int) -> list[Recent]:
+def recent_rows(parts: Iterable[PassedRows], count: int) -> list[Recent]:
     """A tuple for each of the rows, but no more than so many."""
     rows = ((batch, index, sender) for batch, indices, sender in parts for index in indices)
     return [
@@ -153,7 +153,7 @@ def _hidden(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
     return {name: batch.column(name)[index].as_py() for name in HIDDEN if name in batch.schema.names}
 
 
-def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
+def newest_rows(parts: Iterable[PassedRows], count: int) -> list[pa.RecordBatch]:
     """Copies of the rows, of which the newest come first, but no more than so many; with hidden columns."""
     found = list[pa.RecordBatch]()
     for batch, indices, _ in parts:

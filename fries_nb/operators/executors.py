@@ -26,7 +26,7 @@ from fries_nb.operators.dry_run import (
     LIGHT,
     SAMPLES,
     Noted,
-    Passed,
+    PassedRows,
     Recent,
     newest_rows,
     noting,
@@ -121,7 +121,7 @@ class RowExecutor:
         self._inner: InnerLoop | None = None
         self._due: tuple[Step, Step] | None = None
         self._noted: Noted = {}
-        self._passed = deque[Passed](maxlen=SAMPLES)
+        self._passed = deque[PassedRows](maxlen=SAMPLES)
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
         self._settled = SettledColumns()
@@ -197,7 +197,7 @@ class RowExecutor:
             self._passed.clear()
             for instance, noted in self._noted.items():
                 self._noted[instance] = deque([row for row in noted if row.columns is last], SAMPLES)
-        self._passed.appendleft(Passed(last.batch, rows, self._sender))
+        self._passed.appendleft(PassedRows(last.batch, rows, self._sender))
 
     def _forget_settled(self) -> None:
         self._settled.forget()
@@ -333,7 +333,7 @@ class RowExecutor:
         rows = passed(self._position, self._instances[0].refused, count)
         if self._columns is None or self._sender == FIRED:
             return recent_rows(self._passed, count)
-        return recent_rows([Passed(self._columns.batch, rows, self._sender), *self._passed], count)
+        return recent_rows([PassedRows(self._columns.batch, rows, self._sender), *self._passed], count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         if position:
@@ -341,7 +341,7 @@ class RowExecutor:
         if self._columns is None or self._sender == FIRED:
             return newest_rows(self._passed, count)
         rows = passed(self._position, self._instances[0].refused, count)
-        return newest_rows([Passed(self._columns.batch, rows, self._sender), *self._passed], count)
+        return newest_rows([PassedRows(self._columns.batch, rows, self._sender), *self._passed], count)
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
@@ -366,11 +366,11 @@ class PassExecutor:
     def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
         if self._last is None:
             return ()
-        return recent_rows([Passed(self._last, passed(self._last.num_rows, (), count))], count)
+        return recent_rows([PassedRows(self._last, passed(self._last.num_rows, (), count))], count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         last = self._last
-        return [] if last is None else newest_rows([Passed(last, passed(last.num_rows, (), count))], count)
+        return [] if last is None else newest_rows([PassedRows(last, passed(last.num_rows, (), count))], count)
 
     def facing(self) -> pa.RecordBatch | None:
         return None

@@ -37,7 +37,7 @@ from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
 from fries_nb.operators.arms import Arm
-from fries_nb.operators.dry_run import Passed, Recent, newest_rows, passed
+from fries_nb.operators.dry_run import PassedRows, Recent, newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
 from fries_nb.operators.state import Pickles
 from fries_nb.protocol.messages import (
@@ -225,7 +225,7 @@ def _made(worker: Worker, position: int, order: LookAtRows) -> list[tuple[int, A
 
 
 def _copied(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
-    return newest_rows([Passed(batch, passed(batch.num_rows, (), most)) for batch in batches], most)
+    return newest_rows([PassedRows(batch, passed(batch.num_rows, (), most)) for batch in batches], most)
 
 
 def _given_before(worker: Worker, member: WorkerId, order: LookAtRows) -> Kept:

@@ -125,9 +125,6 @@ class OperatorTraits:
     two_sided: bool = False  # whether it distinguishes rows of its first input, the left side, from those of the others
     heads_loop: bool = False  # whether it is the head of a loop, which rows enter and come back to
     timed: bool = False  # whether its state is by the time of rows, and it emits when a time can no longer arrive
-    # whether it is a join of two streams, which keeps rows of both as long as they may find partners; what leaves it is
-    # never late
-    pairs: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -138,6 +135,11 @@ class OperatorTraits:
     def is_sink(self) -> bool:
         """Whether rows leave the dataflow here."""
         return self.execution is Execution.WRITE
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it joins two streams in time: it keeps rows of both as long as they may find partners."""
+        return self.two_sided and self.timed
 
     @property
     def runs_user_code(self) -> bool:
@@ -157,7 +159,7 @@ class OperatorTraits:
 
 _PAIRING = OperatorTraits(
     execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, keeps_state=True,
-    two_sided=True, timed=True, pairs=True,
+    two_sided=True, timed=True,
 )  # fmt: skip
 
 TRAITS: Mapping[Kind, OperatorTraits] = {

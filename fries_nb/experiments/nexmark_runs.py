@@ -13,7 +13,6 @@ are not is in the table, and the audit's verdict. Event time passes 20 times as 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -77,11 +76,11 @@ def _measured(spark: Any, name: str, events: Nexmark, count: int, seconds: float
             run.set_rate(source, UNBOUNDED)
         run.wait(PATIENCE_S)
         taken_s = time.monotonic() - began_s
-        found = result(query, run.output("out").toArrow().to_pylist())
-        wrong = wrong_rows(found, *by_sql(spark, query))
+        found = run.output("out").toArrow().to_pylist()
+        wrong, count = wrong_rows(query, found, *by_sql(spark, query)), result(query, found).total()
         return {
             "rows/s": left / taken_s, "p99 ms": latency.p99_ms if latency.count else None, "change ms": made.delay_ms,
-            "rows": sum(found.values()), "wrong": sum(wrong.values()), "serializable": run.audit().serializable,
+            "rows": count, "wrong": wrong.total(), "serializable": run.audit().serializable,
         }  # fmt: skip
 
 
@@ -94,8 +93,8 @@ def _read(run: Run, sources: Iterable[str]) -> int:
     return sum(operators[source].processed for source in sources if source in operators)
 
 
-def by_sql(spark: Any, query: NexmarkQuery) -> list[Counter[tuple[Any, ...]]]:
-    """The results of Spark SQL by the value before and by the one after, planned as one query.
+def by_sql(spark: Any, query: NexmarkQuery) -> list[list[dict[str, Any]]]:
+    """The rows of Spark SQL by the value before and by the one after, planned as one query.
 
     Args:
         spark: a session with the views ``person``, ``auction`` and ``bid``.
@@ -106,4 +105,4 @@ def by_sql(spark: Any, query: NexmarkQuery) -> list[Counter[tuple[Any, ...]]]:
     found: list[list[dict[str, Any]]] = [[], []]
     for row in spark.sql(" UNION ALL ".join(both)).toArrow().to_pylist():
         found[row.pop("_of")].append(row)
-    return [result(query, one) for one in found]
+    return found

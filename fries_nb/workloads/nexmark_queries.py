@@ -137,18 +137,6 @@ def q2(house: House) -> fn.Stream:
 
 
 @dataclass(frozen=True)
-class Equal:
-    """Rows with this value in a column."""
-
-    column: str
-    value: Any
-
-    def process(self, row: Row) -> bool:
-        """Whether it has it."""
-        return bool(row[self.column] == self.value)
-
-
-@dataclass(frozen=True)
 class Among:
     """Rows with one of these values in a column."""
 
@@ -158,6 +146,11 @@ class Among:
     def process(self, row: Row) -> bool:
         """Whether it has one."""
         return row[self.column] in self.values
+
+
+def in_categories(numbers: str = "10") -> Among:
+    """q3, q20: auctions of these categories, listed as in SQL."""
+    return Among("category", tuple(map(int, numbers.split(","))))
 
 
 def bid_times(row: Row) -> Row:
@@ -199,7 +192,7 @@ def q3(house: House) -> fn.Stream:
     """People of three states with auctions in a category."""
     people = house.person.filter("q3 states", Among("state", ("OR", "ID", "CA")))
     people = people.map("q3 people", lambda row: {"seller": row["id"], **columns(row, ("name", "city", "state"))})
-    auctions = house.auction.filter("q3 auctions", Equal("category", 10))
+    auctions = house.auction.filter("q3 auctions", in_categories())
     pairs = ever_joined("q3", auctions, people, "seller", "seller")
     return pairs.map("q3 columns", lambda row: columns(row, ("name", "city", "state", "id")))
 
@@ -258,8 +251,13 @@ def q4(house: House) -> fn.Stream:
     return winning("q4", house).map("q4 mean", Averaged(), key="category")
 
 
+@dataclass(frozen=True)
 class BidCount:
-    """The number of rows of a key in a window."""
+    """q5, q12: the number of bids of a key in a window, if they are enough."""
+
+    key: str
+    number: str
+    least: int = 0
 
     def initial_state(self) -> list[int]:
         """None."""
@@ -269,9 +267,9 @@ class BidCount:
         """Count a row."""
         state[0] += 1
 
-    def close(self, key: int, time: Any, state: list[int]) -> Row:
+    def close(self, key: int, time: Any, state: list[int]) -> Row | None:
         """The key, the end of its window and the number."""
-        return {"auction": key, "end": time, "num": state[0]}
+        return {self.key: key, "end": time, self.number: state[0]} if state[0] >= self.least else None
 
 
 @dataclass(frozen=True)
@@ -296,7 +294,8 @@ class Hottest:
 
 def q5(house: House) -> fn.Stream:
     """The auctions with the most bids in each ten seconds, every two seconds."""
-    counts = house.bid.window("q5 count", BidCount(), fn.sliding(10, every=2), key="auction", late=house.late)
+    count = BidCount("auction", "num")
+    counts = house.bid.window("q5 count", count, fn.sliding(10, every=2), key="auction", late=house.late)
     return counts.reduce("q5 hottest", Hottest(), key="end")
 
 
@@ -504,28 +503,10 @@ def q11(house: House) -> fn.Stream:
     return house.bid.window("q11 visits", Visits(), fn.session(10), key="bidder", late=house.late)
 
 
-@dataclass(frozen=True)
-class Bids:
-    """q12: the bids of a bidder in a window, if they are enough."""
-
-    least: int = 0
-
-    def initial_state(self) -> list[int]:
-        """None."""
-        return [0]
-
-    def process(self, row: Row, state: list[int]) -> None:
-        """Count a bid."""
-        state[0] += 1
-
-    def close(self, key: int, time: Any, state: list[int]) -> Row | None:
-        """The number of bids."""
-        return {"bidder": key, "end": time, "bid_count": state[0]} if state[0] >= self.least else None
-
-
 def q12(house: House) -> fn.Stream:
     """The bids of each bidder in ten seconds of event time; the public query counts by the clock of the engine."""
-    return house.bid.window("q12 count", Bids(), fn.tumbling(10), key="bidder", late=house.late)
+    count = BidCount("bidder", "bid_count")
+    return house.bid.window("q12 count", count, fn.tumbling(10), key="bidder", late=house.late)
 
 
 def side_input(word: str = "value") -> pa.Table:
@@ -664,7 +645,7 @@ def q19(house: House) -> fn.Stream:
 
 def q20(house: House) -> fn.Stream:
     """Bids with their auction, of one category."""
-    auctions = house.auction.filter("q20 auctions", Equal("category", 10))
+    auctions = house.auction.filter("q20 auctions", in_categories())
     pairs = ever_joined("q20", house.bid.map("q20 bids", bid_times), auctions, "auction", "id")
     kept = ("auction", "bidder", "price", "bid_dateTime", "bid_extra", "itemName", "expires", "seller", "category")
     return pairs.map("q20 columns", lambda row: columns(row, kept))

@@ -10,7 +10,7 @@ What a run in which it was replaced may contain follows from the two results, se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -34,6 +34,8 @@ class NexmarkQuery:
         sql: the same for Spark SQL, over the views ``person``, ``auction`` and ``bid``; ``{value}`` is ``value``.
         value: what may be replaced while it runs.
         changed: another one.
+        shows: the columns in which it shows, if each row has its counterpart by the other value; empty if a value lets
+            through all rows that the other one does, and more.
         updates: the columns by which the last row is the result; empty if each row is one.
         newest: what is greater in a later update.
     """
@@ -43,6 +45,7 @@ class NexmarkQuery:
     function: Callable[[Any], Any]
     value: Any
     changed: Any
+    shows: str
     sql: str
     updates: tuple[str, ...] = ()
     newest: Callable[[Mapping[str, Any]], Any] = len
@@ -77,7 +80,7 @@ def _ranked(keys: str, first: str) -> str:
     return f"SELECT {keys} {DAY} AS day, {first} {', '.join(counted)} FROM bid {grouped}"
 
 
-NAMES = "apple google facebook baidu"
+NAMES, OTHER_NAMES = "apple google facebook baidu", "baidu apple google facebook"
 DAY = "DATE_FORMAT(dateTime, 'yyyy-MM-dd')"
 HOPS = """
     SELECT auction, COUNT(*) AS num, window.end AS end FROM bid
@@ -85,83 +88,83 @@ HOPS = """
 """
 
 QUERIES: Mapping[str, NexmarkQuery] = {
-    "q0": NexmarkQuery(queries.q0, "q0 pass", queries.Suffixed, "", "!", """
+    "q0": NexmarkQuery(queries.q0, "q0 pass", queries.Suffixed, "", "!", "extra", """
         SELECT auction, bidder, price, dateTime, CONCAT(extra, '{value}') AS extra FROM bid"""),
-    "q1": NexmarkQuery(queries.q1, "q1 convert", queries.Converted, "0.908", "0.920", """
+    "q1": NexmarkQuery(queries.q1, "q1 convert", queries.Converted, "0.908", "0.920", "price", """
         SELECT auction, bidder, {value} * price AS price, dateTime, extra FROM bid"""),
-    "q2": NexmarkQuery(queries.q2, "q2 keep", queries.Multiple, 123, 7, """
+    "q2": NexmarkQuery(queries.q2, "q2 keep", queries.Multiple, 123, 41, "", """
         SELECT auction, price FROM bid WHERE auction % {value} = 0"""),
-    "q3": NexmarkQuery(queries.q3, "q3 auctions", partial(queries.Equal, "category"), 10, 11, """
+    "q3": NexmarkQuery(queries.q3, "q3 auctions", queries.in_categories, "10", "10, 11", "", """
         SELECT P.name, P.city, P.state, A.id FROM auction A JOIN person P ON A.seller = P.id
-        WHERE A.category = {value} AND P.state IN ('OR', 'ID', 'CA')"""),
-    "q4": NexmarkQuery(queries.q4, "q4 mean", queries.Averaged, 0, 5, f"""
+        WHERE A.category IN ({value}) AND P.state IN ('OR', 'ID', 'CA')"""),
+    "q4": NexmarkQuery(queries.q4, "q4 mean", queries.Averaged, 0, 5, "average", f"""
         SELECT category, SUM(price) * (100 - {{value}}) / 100 / COUNT(*) AS average, COUNT(*) AS auctions
         FROM ({WON}) GROUP BY category""", ("category",), itemgetter("auctions")),
-    "q5": NexmarkQuery(queries.q5, "q5 hottest", queries.Hottest, 100, 50, f"""
+    "q5": NexmarkQuery(queries.q5, "q5 hottest", queries.Hottest, 100, 50, "", f"""
         SELECT auction, num, end FROM (SELECT *, MAX(num) OVER (PARTITION BY end) AS most FROM ({HOPS}))
         WHERE num * 100 >= most * {{value}}"""),
-    "q6": NexmarkQuery(queries.q6, "q6 mean", queries.LastPrices, 10, 2, f"""
+    "q6": NexmarkQuery(queries.q6, "q6 mean", queries.LastPrices, 10, 2, "average", f"""
         SELECT seller, id, AVG(price) OVER (
             PARTITION BY seller ORDER BY bid_dateTime, id ROWS BETWEEN {{value}} PRECEDING AND CURRENT ROW
         ) AS average FROM ({WON})"""),
-    "q7": NexmarkQuery(queries.q7, "q7 of all", queries.Highest, 0, 99_000_000, """
+    "q7": NexmarkQuery(queries.q7, "q7 of all", queries.Highest, 0, 99_000_000, "", """
         SELECT auction, bidder, price, dateTime, extra FROM (
             SELECT *, MAX(price) OVER (PARTITION BY window(dateTime, '10 seconds')) AS most FROM bid
         ) WHERE price = most AND price >= {value}"""),
-    "q8": NexmarkQuery(queries.q8, "q8 names", queries.Named, "", "!", """
+    "q8": NexmarkQuery(queries.q8, "q8 names", queries.Named, "", "!", "name", """
         SELECT DISTINCT P.id AS seller, CONCAT(P.name, '{value}') AS name
         FROM (SELECT *, window(dateTime, '10 seconds') AS span FROM person) P
         JOIN (SELECT *, window(dateTime, '10 seconds') AS span FROM auction) A
         ON P.id = A.seller AND P.span = A.span"""),
-    "q9": NexmarkQuery(queries.q9, "q9 keep", partial(queries.AtLeast, "price"), 0, 1_000_000, f"""
+    "q9": NexmarkQuery(queries.q9, "q9 keep", partial(queries.AtLeast, "price"), 0, 1_000_000, "", f"""
         SELECT id, itemName, seller, category, expires, bidder, price, bid_dateTime, bid_extra FROM ({WON})
         WHERE price >= {{value}}"""),
-    "q10": NexmarkQuery(queries.q10, "q10 date", queries.Dated, "HH:mm", "HH", """
+    "q10": NexmarkQuery(queries.q10, "q10 date", queries.Dated, "HH:mm", "HH", "hm", """
         SELECT auction, bidder, price, dateTime, extra, DATE_FORMAT(dateTime, 'yyyy-MM-dd') AS dt,
                DATE_FORMAT(dateTime, '{value}') AS hm FROM bid"""),
-    "q11": NexmarkQuery(queries.q11, "q11 visits", queries.Visits, 0, 3, """
+    "q11": NexmarkQuery(queries.q11, "q11 visits", queries.Visits, 0, 3, "", """
         SELECT bidder, COUNT(*) AS bid_count, MIN(dateTime) AS starttime, MAX(dateTime) AS last FROM bid
         GROUP BY bidder, session_window(dateTime, '10 seconds') HAVING COUNT(*) >= {value}"""),
-    "q12": NexmarkQuery(queries.q12, "q12 count", queries.Bids, 0, 3, """
+    "q12": NexmarkQuery(queries.q12, "q12 count", partial(queries.BidCount, "bidder", "bid_count"), 0, 3, "", """
         SELECT bidder, window.end AS end, COUNT(*) AS bid_count FROM bid
         GROUP BY bidder, window(dateTime, '10 seconds') HAVING COUNT(*) >= {value}"""),
-    "q13": NexmarkQuery(queries.q13, "q13 join", queries.side_input, "value", "other", """
+    "q13": NexmarkQuery(queries.q13, "q13 join", queries.side_input, "value", "other", "value", """
         SELECT auction, bidder, price, dateTime, CONCAT('{value} ', auction % 10000) AS value FROM bid"""),
-    "q14": NexmarkQuery(queries.q14, "q14 calculate", queries.Calculated, "c", "a", """
+    "q14": NexmarkQuery(queries.q14, "q14 calculate", queries.Calculated, "c", "a", "c_counts", """
         SELECT auction, bidder, 0.908 * price AS price, CASE
             WHEN HOUR(dateTime) BETWEEN 8 AND 18 THEN 'dayTime'
             WHEN HOUR(dateTime) <= 6 OR HOUR(dateTime) >= 20 THEN 'nightTime' ELSE 'otherTime' END AS bidTimeType,
             dateTime, extra, LENGTH(extra) - LENGTH(REPLACE(extra, '{value}', '')) AS c_counts
         FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000"""),
-    "q15": NexmarkQuery(queries.q15, "q15 count", partial(queries.Ranked, ("day",)), 0, 10**9, _ranked("", "")),
-    "q16": NexmarkQuery(queries.q16, "q16 count", partial(queries.Ranked, ("channel", "day")), 0, 3, _ranked(
+    "q15": NexmarkQuery(queries.q15, "q15 count", partial(queries.Ranked, ("day",)), 0, 1_000, "", _ranked("", "")),
+    "q16": NexmarkQuery(queries.q16, "q16 count", partial(queries.Ranked, ("channel", "day")), 0, 3, "", _ranked(
         "channel,", "MAX(DATE_FORMAT(dateTime, 'HH:mm')) AS minute,")),
-    "q17": NexmarkQuery(queries.q17, "q17 prices", queries.Prices, 0, 3, f"""
+    "q17": NexmarkQuery(queries.q17, "q17 prices", queries.Prices, 0, 3, "", f"""
         SELECT auction, {DAY} AS day, COUNT(*) AS total_bids, COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
             COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
             COUNT(*) FILTER (WHERE price >= 1000000) AS rank3_bids, MIN(price) AS min_price, MAX(price) AS max_price,
             AVG(price) AS avg_price, SUM(price) AS sum_price
         FROM bid GROUP BY auction, {DAY} HAVING COUNT(*) >= {{value}}"""),
-    "q18": NexmarkQuery(queries.q18, "q18 last", queries.Newest, "", "!", """
+    "q18": NexmarkQuery(queries.q18, "q18 last", queries.Newest, "", "!", "extra", """
         SELECT auction, bidder, price, dateTime, CONCAT(extra, '{value}') AS extra, channel, url FROM (
             SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC, price DESC) AS place
             FROM bid) WHERE place = 1""", ("bidder", "auction"), itemgetter("dateTime", "price")),
-    "q19": NexmarkQuery(queries.q19, "q19 top", queries.Top, "", "!", """
+    "q19": NexmarkQuery(queries.q19, "q19 top", queries.Top, "", "!", "extra", """
         SELECT * FROM (
             SELECT auction, bidder, price, dateTime, CONCAT(extra, '{value}') AS extra, channel, url,
                    ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC, dateTime, bidder) AS rank_number
             FROM bid) WHERE rank_number <= 10""", ("auction", "rank_number"),
         lambda row: (row["price"], -row["dateTime"].timestamp(), -row["bidder"])),
-    "q20": NexmarkQuery(queries.q20, "q20 auctions", partial(queries.Equal, "category"), 10, 11, """
+    "q20": NexmarkQuery(queries.q20, "q20 auctions", queries.in_categories, "10", "10, 11", "", """
         SELECT auction, bidder, price, B.dateTime AS bid_dateTime, B.extra AS bid_extra, itemName, expires, seller,
-               category FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = {value}"""),
-    "q21": NexmarkQuery(queries.q21, "q21 number", queries.Channel, NAMES, "baidu apple google facebook", """
+               category FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category IN ({value})"""),
+    "q21": NexmarkQuery(queries.q21, "q21 number", queries.Channel, NAMES, OTHER_NAMES, "channel_id", """
         SELECT * FROM (SELECT auction, bidder, price, channel, CASE
             WHEN LOWER(channel) IN ('apple', 'google', 'facebook', 'baidu')
                 THEN STRING(ARRAY_POSITION(SPLIT('{value}', ' '), LOWER(channel)) - 1)
             ELSE NULLIF(REGEXP_EXTRACT(url, '(&|^)channel_id=([^&]*)', 2), '') END AS channel_id FROM bid)
         WHERE channel_id IS NOT NULL"""),
-    "q22": NexmarkQuery(queries.q22, "q22 split", queries.Directories, 3, 2, """
+    "q22": NexmarkQuery(queries.q22, "q22 split", queries.Directories, 3, 2, "dir1 dir2 dir3", """
         SELECT auction, bidder, price, channel, SPLIT(url, '/')[{value}] AS dir1, SPLIT(url, '/')[{value} + 1] AS dir2,
                SPLIT(url, '/')[{value} + 2] AS dir3 FROM bid"""),
 }  # fmt: skip
@@ -177,7 +180,9 @@ def plain(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-def result(query: NexmarkQuery, rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
+def result(
+    query: NexmarkQuery, rows: Iterable[Mapping[str, Any]], without: Collection[str] = ()
+) -> Counter[tuple[Any, ...]]:
     """The result that rows amount to: how often each comes, with its values in the order of the names of columns.
 
     >>> result(QUERIES["q4"], [{"category": 10, "average": 2.5, "auctions": at} for at in (2, 1)])
@@ -189,17 +194,30 @@ def result(query: NexmarkQuery, rows: Iterable[Mapping[str, Any]]) -> Counter[tu
         for row in sorted(found, key=query.newest):
             last[tuple(row[name] for name in query.updates)] = row
         found = list(last.values())
-    return Counter(tuple(plain(row[name]) for name in sorted(row)) for row in found)
+    return Counter(tuple(plain(row[name]) for name in sorted(row.keys() - set(without))) for row in found)
 
 
-def wrong_rows(
-    found: Counter[tuple[Any, ...]], before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]]
-) -> Counter[tuple[Any, ...]]:
-    """The rows of a run, in which a value was replaced, that it should not have, or lacks.
+Rows = Collection[Mapping[str, Any]]
 
-    Each row is one by the value before or by the one after; those that both have are there.
 
-    >>> wrong_rows(Counter("abd"), Counter("ab"), Counter("bc"))
-    Counter({'d': 1})
+def wrong_rows(query: NexmarkQuery, found: Rows, before: Rows, after: Rows) -> Counter[tuple[Any, ...]]:
+    """The rows of a run, in which the value was replaced, that it should not have, or lacks.
+
+    Each row is one by the value before or by the one after. None is lost or doubled: but for what the value shows in,
+    they are the same; where it decides which rows there are, those are there that both let through.
+
+    >>> one, two, three = ({"auction": 1, "hm": "12:30"}, {"auction": 2, "hm": "12:31"}, {"auction": 2, "hm": "12"})
+    >>> wrong_rows(QUERIES["q10"], [one, three], before=[one, two], after=[{"auction": 1, "hm": "12"}, three])
+    Counter()
+    >>> wrong_rows(QUERIES["q10"], [three], before=[one, two], after=[{"auction": 1, "hm": "12"}, three])
+    Counter({(1,): 1})
+    >>> some, more = {"auction": 123}, {"auction": 82}
+    >>> wrong_rows(QUERIES["q2"], [more], before=[some], after=[some, more])
+    Counter({(123,): 1})
     """
-    return (found - (before | after)) + ((before & after) - found)
+    was, now, is_ = (result(query, rows) for rows in (before, after, found))
+    wrong = is_ - (was | now)
+    if not query.shows:
+        return wrong + ((was & now) - is_)
+    same, there = (result(query, rows, query.shows.split()) for rows in (before, found))
+    return wrong + (same - there) + (there - same)

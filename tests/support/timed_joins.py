@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from progress_laws import FrontierLaw
+from timed_draws import running_cluster
 from timed_rescales import SAFE, WatchedCluster, WatchedHosts
 
 import fries_nb as fn
@@ -21,7 +22,6 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.join_bounds import Bounds, Latest, Within
 from fries_nb.dataflow.windowing import Windowing
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
 
 Row = dict[str, Any]
@@ -209,12 +209,7 @@ def play_join(seed: int) -> Counter[str]:
     """Play a seed to its end with changes, checkpoints and kills; returns what has been met."""
     chance = random.Random(f"join {seed}")
     drawn = draw_join(chance)
-    faults = Faults(hazard=0.004, host_kills=2, driver_kills=1) if chance.random() < 0.4 else Faults()
-    cluster = Cluster(
-        drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
-        audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
-        commit_interval_ns=chance.choice((300_000, 2_000_000) if faults.hazard else (None, 2_000_000)), faults=faults,
-    )  # fmt: skip
+    cluster = running_cluster(drawn.graph, drawn.rows, seed, chance)
     law = FrontierLaw(cluster)
     for version in range(1, chance.choice((0, 1, 3)) + 1):
         read = chance.random()

@@ -18,9 +18,10 @@ The current functions are run, for comparison, only if the new ones give reason 
     nothing is left              no row comes to a sink             some do
     a function is far slower     at least ``FLOOR_NS`` for a row    at most 1 of ``TIMES_SLOWER`` of it
 
-A few rows say little about operators that drop rows by their nature, such as filters: they are judged from ``FEW`` rows
-on. The least time of several calls counts, since a first call may load a module, and a busy machine delays some. A
-batched function is judged by what further rows of a batch add, as a call costs the same for many rows.
+A few rows say little about operators that drop rows by their nature, such as filters and windows: they are judged from
+``FEW`` rows on, of which ``FEW_KEPT`` were kept. The least time of several calls counts, since a first call may load a
+module, and a busy machine delays some. A batched function is judged by what further rows of a batch add, as a call
+costs the same for many rows.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ FLOOR_NS = 1_000_000
 """Nanoseconds for a row below which no function is doubted, however fast the current one is."""
 FEW = 8
 """Number of rows from which on it is doubted that an operator drops all of them, if it drops rows by its nature."""
+FEW_KEPT = 4
+"""Number of them that the current function has to keep, then: of a window of many rows comes a single one."""
 CONFIRMED = 8
 """Number of times that a function is called again, at most, before it is doubted for its time."""
 _COPIES = 16
@@ -131,8 +134,8 @@ class Doubts:
     def _drops(self, name: str, both: Sequence[_Both], end: Passage) -> str:
         after = _total([*(one.tried.after for one in both), self._finished])[name]
         before = _total([*(one.before for one in both), end])[name]
-        needed = FEW if self._selects(name) or before.given < before.taken else 1
-        if not before.given or after.given or after.taken < needed:
+        selects = self._selects(name) or before.given < before.taken
+        if after.given or after.taken < (FEW if selects else 1) or before.given < (FEW_KEPT if selects else 1):
             return ""
         return (
             f"new {name} drops every row in the rehearsal: of {_rows(after.taken)} it leaves none, the present one "
@@ -145,7 +148,8 @@ class Doubts:
         ends = sorted(name for name, tally in after.items() if tally.taken and not tally.given)
         kept = sum(one.before.left > 0 for one in both) + end.left
         selects = any(map(self._selects, ends)) or kept < len(both)
-        if not kept or not ends or len(both) < (FEW if selects else 1) or any(map(self._matches, ends)):
+        few = len(both) < (FEW if selects else 1) or kept < (FEW_KEPT if selects else 1)
+        if few or not ends or any(map(self._matches, ends)):
             return ""
         new = " and ".join(sorted(self._layout.targets))
         which = ", ".join(f"{name}{'' if name in self._layout.targets else ', which stays as it is,'}" for name in ends)

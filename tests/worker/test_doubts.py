@@ -135,6 +135,8 @@ def test_few_rows_say_little_about_an_operator_that_drops_some() -> None:
     some = Operator("M", function=lambda row: row if row["n"] % 2 else None)
     assert doubt(some, nothing, rows=FEW - 1) == ""
     assert "the present one leaves 4" in doubt(some, nothing)
+    one = Operator("M", function=lambda row: row if row["n"] == 1 else None)
+    assert doubt(one, nothing, rows=FEW + 1) == ""
 
 
 def test_inside_of_a_chain_there_are_as_many_rows() -> None:

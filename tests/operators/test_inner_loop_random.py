@@ -84,7 +84,7 @@ class Drawn:
         elif step == "drop":
             result = None
         elif step == "interrupt":
-            self.flag.raised = True
+            self.flag.set()
         elif step == "fail":
             raise ValueError(number)
         elif step == "absent":
@@ -125,7 +125,7 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
             )
             running.load("L", data)
             while running.remaining:
-                flag.raised = False
+                flag.clear()
                 seen.append(running.advance(quota))
                 seen += [(branch, str(out.schema), out.to_pydict()) for branch, out in running.results()]
         seen += [(one.arms.old.taken, one.arms.new.taken) for one in chain if one.arms]

@@ -145,7 +145,6 @@ class FileColumns:
         """Add the columns that a file has in addition, behind those before, or refuse them."""
         if not types:
             return
-        check_names(list(types), file)
         if not self.adds:
             raise SourceError(
                 f"{file} has a column {next(iter(types))!r}, which {self.origin} lacks; expected the same columns in "

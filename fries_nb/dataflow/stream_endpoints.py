@@ -236,7 +236,7 @@ def csv_options(given: Mapping[str, Any]) -> tuple[pc.ReadOptions, pc.ParseOptio
 
 
 STARTS = ("earliest", "latest")
-OF_SOURCES = ("start", "until", "schema", "decode", "metadata", "on_error")
+OF_SOURCES = ("start", "until", "schema", "decode", "metadata", "on_error", "new_columns")
 OF_SINKS = ("key", "encode")
 OURS = {
     "group.id", "isolation.level", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof",
@@ -268,6 +268,7 @@ class Kafka:
     key: str | None = None  # the column with the key of a row's message; ``None`` for no key
     encode: Callable[[dict[str, Any]], bytes] | None = None  # from a row to the bytes of its message; ``None`` for JSON
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)  # may hold a password
+    new_columns: str = "add"  # ``add`` or ``refuse``: what becomes of columns that the first messages lack
 
     def __str__(self) -> str:
         return f"topic {self.topic!r} of {self.servers}"
@@ -290,6 +291,7 @@ def kafka(
     key: str | None = None,
     encode: Callable[[dict[str, Any]], bytes] | None = None,
     config: Mapping[str, Any] | None = None,
+    new_columns: str = "add",
 ) -> Kafka:
     """A Kafka topic as a source or as a sink (extra ``kafka``).
 
@@ -323,6 +325,8 @@ def kafka(
             one that Java's clients choose, too. By default partitions are chosen at random.
         encode: of a sink, a function from a row (a dict) to the bytes of its message; by default JSON.
         config: further settings of librdkafka by name, as ``{"security.protocol": "SASL_SSL", ...}``.
+        new_columns: of a source, what becomes of a message with a column that those from which columns were inferred
+            lack: ``add`` adds it to the rows from then on, ``refuse`` treats the message as one that does not decode.
 
     Returns:
         A description for ``Dataflow.source`` or ``Stream.sink``.
@@ -346,7 +350,7 @@ def kafka(
         raise SinkError(f"kafka got encode={encode!r}; expected a function from a row to the bytes of its message")
     return Kafka(
         servers, topic, _checked_start(start), until, schema, decode, bool(metadata), on_error, key, encode,
-        _checked_config(config or {}),
+        _checked_config(config or {}), _checked_new_columns("kafka", new_columns, schema),
     )  # fmt: skip
 
 

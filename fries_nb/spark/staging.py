@@ -168,6 +168,7 @@ def _unstaged(
             KafkaTopic(
                 cluster, description.topic, description.start, description.until == "latest", description.schema,
                 description.decode, description.metadata, letters=description.on_error != "fail",
+                adds_columns=description.new_columns == "add",
             )
         )  # fmt: skip
     return OwnSourceCopy(name, pickled(name, description, "source"))

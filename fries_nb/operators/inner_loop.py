@@ -69,13 +69,9 @@ Of a function that uses its row by names only, which its code shows, less is che
 write another than those that it names.
 
 >>> step = LoopStep(writes=("p",), stores=frozenset({"p"}))
->>> print(source_of(LoopShape((step,), laid=("amount",), by_name=True, looks_up=False)))
-def loop(row, rows, keep, put_0):
-    entries, get, take = keys_of(row), get_of(row), take_of(row)
-    lay, wipe = lay_of(row), wipe_of(row)
-    held, kind = refs(row), type(row)
-    back, index = held + 1, row.index
-    try:
+>>> shape = LoopShape((step,), laid=("amount",), by_name=True, looks_up=False)
+>>> for line in source_of(shape).splitlines()[6:-3]:
+...     print(line)
         for index, came_0 in rows:
             row['amount'] = came_0
             try:
@@ -89,9 +85,6 @@ def loop(row, rows, keep, put_0):
             if value_0 is ABSENT:
                 return 0, out, False
             put_0(value_0)
-    finally:
-        row.index = index
-    return None
 """
 
 from __future__ import annotations

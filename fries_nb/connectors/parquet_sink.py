@@ -218,8 +218,8 @@ pyarrow's limit of 1 MiB, a row group of ``GROUP_ROWS`` numbers never gives up. 
 columns, 16 KiB take 208 ns a row where 1 MiB takes 381, and the files are no larger.
 """
 TEXT_DICTIONARY_BYTES = 8 * DICTIONARY_BYTES
-"""The same if there are other columns, such as texts. A text that comes a few times in a row group is worth its place in
-a dictionary: 5,000 names in a row group are half as large with one, and have 120 KB of it."""
+"""The same if there are other columns, such as texts. A text that comes a few times in a row group is worth its place
+in a dictionary: 5,000 names in a row group are half as large with one, and have 120 KB of it."""
 
 
 def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:

@@ -26,9 +26,9 @@ def plain_loop(source: Path, columns: str) -> float:
     return _loop("rows", source, "--columns", columns)
 
 
-def arrow_loop(source: Path, functions: int) -> float:
+def arrow_loop(source: Path, *options: str) -> float:
     """Rows per second of a single-threaded loop over Arrow batches."""
-    return _loop("batches", source, "--functions", str(functions))
+    return _loop("batches", source, *options)
 
 
 def _loop(loop: str, source: Path, *options: str) -> float:

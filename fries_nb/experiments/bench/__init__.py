@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fries_nb.experiments.bench.costs import idle, latency, planning, quiet, rest, row, times
 from fries_nb.experiments.bench.delay import crowd, delay, versions
 from fries_nb.experiments.bench.display_cost import display, watched
+from fries_nb.experiments.bench.join_state import join_state
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.nexmark_peers import nexmark
 from fries_nb.experiments.bench.pairs import BenchReport, keep
@@ -56,4 +57,5 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "kafka": kafka,
     "slow-services": slow_services,
     "nexmark": nexmark,
+    "join-state": join_state,
 }

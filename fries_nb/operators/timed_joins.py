@@ -163,8 +163,19 @@ def note_side(instance: Instance, is_left: bool, schema: pa.Schema) -> None:
         sides = (schema, other) if is_left else (other, schema)
         try:
             check_sides(instance.worker.operator, join, *sides, instance.operator.key)
+            if join.function is None:
+                _settle_names(instance, *(tuple(side.names) for side in sides))
         except DataflowError as error:
             raise OperatorError(str(error), instance.worker.operator) from None
+
+
+def _settle_names(instance: Instance, left: tuple[str, ...], right: tuple[str, ...]) -> None:
+    """Decide what the columns of both sides are called, with those that earlier batches had."""
+    names, key = instance.names, instance.operator.key
+    left = tuple(dict.fromkeys((*names.columns("left"), *left)))
+    right = tuple(dict.fromkeys((*names.columns("right"), *right)))
+    called = names_of_both(instance.worker.operator, left, right, key, instance.function.suffixes)
+    names.settle(dict(zip(left, called[0], strict=True)), dict(zip(right, called[1], strict=True)))
 
 
 def side_types(instance: Instance) -> dict[str, pa.DataType]:
@@ -304,12 +315,8 @@ class _Combining:
         return (made,) if type(made) is dict else rows_of(self._instance, made)
 
     def _merged(self, left: OpenRow | None, right: OpenRow | None) -> dict[str, Any]:
-        on, name = self._instance.operator.key, self._instance.worker.operator
-        left_names, right_names = self._names(left, is_left=True), self._names(right, is_left=False)
-        try:
-            named = names_of_both(name, left_names, right_names, on, self._join.suffixes)
-        except DataflowError as error:
-            raise OperatorError(str(error), name) from None
+        of = self._instance.names.of
+        named = of("left", self._names(left, is_left=True)), of("right", self._names(right, is_left=False))
         row = dict.fromkeys(named[0]) | dict.fromkeys(named[1])
         for one, names in ((right, named[1]), (left, named[0])):
             if one is not None:

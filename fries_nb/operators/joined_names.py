@@ -27,7 +27,8 @@ class JoinedNames:
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
-        self.known: dict[str, dict[str, str]] = {}  # side to each of its columns and its name behind the join
+        # side to each of its columns and its name behind the join; an empty one as long as it is not decided
+        self.known: dict[str, dict[str, str]] = {}
         self.is_plain = False  # whether columns of the right side are known, and all have their own name
         self._made: dict[tuple[str, Sequence[str]], tuple[str, ...]] = {}
 
@@ -36,12 +37,18 @@ class JoinedNames:
         made = self._made.get((side, columns))
         if made is None:
             known = self.known.get(side, {})
-            made = self._made[side, columns] = tuple([known.get(column, column) for column in columns])
+            made = self._made[side, columns] = tuple([known.get(column) or column for column in columns])
         return made
 
     def columns(self, side: str) -> tuple[str, ...]:
         """The columns of a side that are known."""
         return tuple(self.known.get(side, ()))
+
+    def note(self, side: str, columns: Sequence[str]) -> None:
+        """Note columns of a side whose names are not decided, since nothing is known of the other side."""
+        known = self.known.setdefault(side, {})
+        for column in columns:
+            known.setdefault(column, "")
 
     def settle(self, left: Mapping[str, str], right: Mapping[str, str]) -> None:
         """Decide names, or confirm them.
@@ -52,17 +59,24 @@ class JoinedNames:
         for side, names in (("left", left), ("right", right)):
             known = self.known.setdefault(side, {})
             for column, name in names.items():
-                if known.setdefault(column, name) != name:
+                before = known.get(column) or name
+                known[column] = before
+                if before != name:
                     raise DeclarationError(
-                        f"{self._operator} has passed on {column!r} of the {side} side as {known[column]!r}, which "
+                        f"{self._operator} has passed on {column!r} of the {side} side as {before!r}, which "
                         f"would be {name!r} from now on, since the {OTHER[side]} side has got a column of that name; "
                         "expected another name for it in front of the join",
                         self._operator,
                     )
         self._made.clear()
-        self.is_plain = bool(self.known["right"]) and all(name == own for own, name in self.known["right"].items())
+        self._see_plain()
 
     def load(self, known: Mapping[str, Mapping[str, str]]) -> None:
         """Go on with the names of a snapshot."""
-        if known:
-            self.settle(known.get("left", {}), known.get("right", {}))
+        self.known = {side: dict(names) for side, names in known.items()}
+        self._made.clear()
+        self._see_plain()
+
+    def _see_plain(self) -> None:
+        right = self.known.get("right", {})
+        self.is_plain = bool(right) and all(name == own for own, name in right.items())

@@ -307,14 +307,22 @@ def test_a_column_keeps_its_name_when_a_side_gains_one() -> None:
         run.left({"k": 1, "a": 6, "n": 7})
 
 
+def restored(run: JoinRun) -> JoinRun:
+    """A worker that goes on from a snapshot of another one."""
+    again, snapshot = join_of(Within(10, 10)), msgspec.msgpack.encode(saved(run.instance))
+    restore(again, msgspec.msgpack.decode(snapshot, type=Snapshot), ())
+    return JoinRun(again)
+
+
 def test_what_columns_are_called_is_part_of_a_snapshot() -> None:
-    """A worker that goes on from it refuses what the one before would have refused."""
+    """A worker that goes on from it refuses what the one before would have refused, and knows what has come to that."""
     run = JoinRun(join_of(Within(10, 10)))
     run.left({"k": 1, "a": 5})
     run.right({"k": 1, "b": 5, "n": 8})
-    again = join_of(Within(10, 10))
-    restore(again, msgspec.msgpack.decode(msgspec.msgpack.encode(saved(run.instance)), type=Snapshot), ())
-    run = JoinRun(again)
+    run = restored(run)
     assert run.right({"k": 1, "b": 7, "n": 9}) == [{"k": 1, "a": 5, "b": 7, "n": 9}]
     with pytest.raises(OperatorError, match=r"J has passed on 'n' of the right side as 'n'"):
         run.left({"k": 1, "a": 6, "n": 7})
+    run = JoinRun(join_of(Within(10, 10)))
+    run.right({"k": 1, "b": 5, "n": 8})
+    assert restored(run).left({"k": 1, "a": 6, "n": 7}) == [{"k": 1, "a": 6, "n_x": 7, "b": 5, "n_y": 8}]

@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from grown_files import play_grown
+from grown_files import play_grown, play_grown_join
 from interleaving_checks import lacking
 from soak import caught, first_tried
 
 from fries_nb.connectors.file_columns import FileColumns
+from fries_nb.operators.joined_names import JoinedNames
 from fries_nb.worker.outbox import OutChannel
 
 
@@ -19,6 +20,11 @@ def test_rows_have_what_they_had_and_nulls_elsewhere() -> None:
     """Behind functions of rows, of batches and of keys, whatever a split learns first."""
     wanted = ["done", "recovered", "json", "parquet", "csv"]
     assert lacking(40, wanted, play_grown, most=80) == {}
+
+
+def test_pairs_have_what_both_rows_had() -> None:
+    """Under one name for each column, whichever side gains it first; where that cannot be, it is refused by name."""
+    assert lacking(30, ["recovered", "pairs", "left", "clash", "refused"], play_grown_join, most=60) == {}
 
 
 def _in_their_order(
@@ -39,15 +45,23 @@ def _of_one_schema(channel: OutChannel, batch: pa.RecordBatch, add: Callable[...
     add(channel, batch)
 
 
+def _renamed(names: JoinedNames, left: dict[str, str], right: dict[str, str]) -> None:
+    """A column is called as its side and the other one have it now."""
+    for side, now in (("left", left), ("right", right)):
+        names.known.setdefault(side, {}).update(now)
+    names._made.clear()
+
+
 BROKEN = {
-    "a file's columns count by their places": (FileColumns, "fit", _in_their_order, 1),
-    "rows take the columns of those that wait": (OutChannel, "add", _of_one_schema, 0),
+    "a file's columns count by their places": (FileColumns, "fit", _in_their_order, play_grown, 1),
+    "rows take the columns of those that wait": (OutChannel, "add", _of_one_schema, play_grown, 0),
+    "columns change their names": (JoinedNames, "settle", _renamed, play_grown_join, 49),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_rule_is_caught(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Without it some row has another value, or none."""
-    *rule, seed = BROKEN[name]
+    *rule, play, seed = BROKEN[name]
     monkeypatch.setattr(*rule)
-    assert caught(first_tried(seed, 60), play_grown, by=Exception) is not None
+    assert caught(first_tried(seed, 60), play, by=Exception) is not None

@@ -36,13 +36,14 @@ class GrownFiles(FilesSource, CountedSource):
     """A directory of files, of which only the first was there when the run began."""
 
     def __init__(self, place: Path, format: str, files: Sequence[Sequence[Row]]) -> None:
+        place.mkdir()
         super().__init__("S", str(place), format, until="_END", quiet_s=0)
         self._count = sum(map(len, files))
-        write_rows(place / f"0.{format}", files[0])
+        write_rows(place / f"00.{format}", files[0])
         [first] = FilesSource("S", str(place), format).splits(1)
         self._known = first.content[1]
         for number, rows in enumerate(files[1:], 1):
-            write_rows(place / f"{number}.{format}", rows)
+            write_rows(place / f"{number:02}.{format}", rows)
         (place / "_END").touch()
 
     def __len__(self) -> int:
@@ -156,7 +157,7 @@ def play_grown(seed: int, made: type[Cluster] = Cluster) -> Counter[str]:
     if format == "csv":
         files = [[{name: value for name, value in row.items() if name != "of"} for row in file] for file in files]
     with tempfile.TemporaryDirectory() as place:
-        source = GrownFiles(Path(place), format, files)
+        source = GrownFiles(Path(place) / "in", format, files)
         graph = draw_flow(chance, fn.files(place, format)).graph(workers=2)
         cluster = running_cluster(graph, {"S": source}, seed, chance, made)
         for version in range(1, chance.choice((0, 1, 3)) + 1):
@@ -173,3 +174,79 @@ def play_grown(seed: int, made: type[Cluster] = Cluster) -> Counter[str]:
             assert verdict.serializable or len(cluster.outcomes) > 1, verdict.cycle
         done = Counter(outcome.outcome for outcome in cluster.outcomes.values())
         return done + Counter({"recovered": len(cluster.recoveries), format: 1})
+
+
+# ---- joins
+
+
+def draw_side(chance: random.Random, number: str, at: str, grown: Sequence[str]) -> list[list[Row]]:
+    """Files of one side of a join, in order of time, that gain these columns."""
+    files, has, n, t = list[list[Row]](), list[str](), 0, 0
+    for place in range(chance.choice((2, 4, 8))):
+        has += [name for name in grown if place and name not in has and chance.random() < 0.5]
+        rows = list[Row]()
+        for _ in range(chance.choice((1, 3, 6))):
+            t += chance.choice((0, 1, 4))
+            rows.append({"k": chance.randrange(3), number: n, at: t} | {name: f"{name} {number}{n}" for name in has})
+            n += 1
+        files.append(rows)
+    return files
+
+
+def pairs(lefts: Sequence[Row], rights: Sequence[Row], before: int, after: int, how: str) -> list[Row]:
+    """What the join finds, with the columns of both; ``note`` of both sides has suffixes if both have it."""
+    both = all(any("note" in row for row in side) for side in (lefts, rights))
+    met, found = set[int](), list[Row]()
+
+    def named(row: Row, suffix: str) -> Row:
+        return {name + suffix if both and name == "note" else name: value for name, value in row.items()}
+
+    for left in lefts:
+        for right in rights:
+            if left["k"] == right["k"] and left["lat"] - before <= right["rat"] <= left["lat"] + after:
+                met.add(left["v"])
+                found.append({**named(right, "_y"), **named(left, "_x")})
+        if how == "left" and left["v"] not in met:
+            found.append(named(left, "_x"))
+    return found
+
+
+def in_order(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """The rows without what is missing, sorted."""
+    present = [[(name, value) for name, value in row.items() if name not in HIDDEN] for row in rows]
+    return sorted(tuple(sorted(one for one in row if one[1] is not None)) for row in present)
+
+
+def play_grown_join(seed: int, made: type[Cluster] = Cluster) -> Counter[str]:
+    """Play a seed to its end: pairs are those of the definition, or a name that would change is refused."""
+    chance = random.Random(f"grown join {seed}")
+    format, clashes = chance.choice(("json", "parquet")), chance.random() < 0.3
+    columns = {"L": ["tax", "more"] + ["note"] * clashes, "R": ["fee"] + ["note"] * clashes}
+    files = {"L": draw_side(chance, "v", "lat", columns["L"]), "R": draw_side(chance, "w", "rat", columns["R"])}
+    before, after, how = chance.choice((0, 3, 10)), chance.choice((0, 2)), chance.choice(("inner", "left"))
+    with tempfile.TemporaryDirectory() as place:
+        sources = {side: GrownFiles(Path(place) / side, format, files[side]) for side in files}
+        flow, workers = fn.Dataflow("grown"), lambda: chance.choice((1, 2, 3))
+        left, right = (
+            flow.source(side, fn.files(place, format), time=at, late=1_000, workers=workers())
+            for side, at in (("L", "lat"), ("R", "rat"))
+        )
+        if chance.random() < 0.5:
+            left = left.map("A", dict, workers=workers())
+        both = left.join_within(
+            "J", right, on="k", before=before, after=after, how=how, late=fn.memory(), workers=workers()
+        )
+        both.map("M", dict, workers=workers()).sink("out", fn.memory(), workers=workers())
+        cluster = running_cluster(flow.graph(workers=2), sources, seed, chance, made)
+        cluster.run()
+    lefts, rights = ([row for rows in files[side] for row in rows] for side in "LR")
+    if cluster.state == "failed":
+        assert clashes, f"seed {seed}: {cluster.error} {cluster.details}"
+        assert "'note'" in cluster.error, f"seed {seed}: {cluster.error}"
+        names = {name for row in cluster.rows("out") for name, value in row.items() if value is not None}
+        assert "note" not in names or names.isdisjoint(("note_x", "note_y")), f"seed {seed}: both {names}"
+        return Counter(refused=1)
+    assert (cluster.state, cluster.error) == ("finished", ""), f"seed {seed}: {cluster.error} {cluster.details}"
+    found, wanted = in_order(cluster.rows("out")), in_order(pairs(lefts, rights, before, after, how))
+    assert found == wanted, f"seed {seed}: {set(found) - set(wanted)} in place of {set(wanted) - set(found)}"
+    return Counter({"recovered": len(cluster.recoveries), how: 1, "clash": clashes, "pairs": len(wanted)})

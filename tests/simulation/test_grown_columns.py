@@ -13,18 +13,24 @@ from soak import caught, first_tried
 
 from fries_nb.connectors.file_columns import FileColumns
 from fries_nb.operators.joined_names import JoinedNames
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.worker.outbox import OutChannel
+
+
+HOSTS: tuple[type[Cluster], ...] = (Cluster, Cluster, ThreadedCluster)
 
 
 def test_rows_have_what_they_had_and_nulls_elsewhere() -> None:
     """Behind functions of rows, of batches and of keys, whatever a split learns first."""
     wanted = ["done", "recovered", "json", "parquet", "csv"]
-    assert lacking(40, wanted, play_grown, most=80) == {}
+    assert lacking(40, wanted, lambda seed: play_grown(seed, HOSTS[seed % 3]), most=80) == {}
 
 
 def test_pairs_have_what_both_rows_had() -> None:
     """Under one name for each column, whichever side gains it first; where that cannot be, it is refused by name."""
-    assert lacking(30, ["recovered", "pairs", "left", "clash", "refused"], play_grown_join, most=60) == {}
+    wanted = ["recovered", "pairs", "left", "clash", "refused"]
+    assert lacking(30, wanted, lambda seed: play_grown_join(seed, HOSTS[seed % 3]), most=60) == {}
 
 
 def _in_their_order(

@@ -17,7 +17,6 @@ from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.worker.outbox import OutChannel
 
-
 HOSTS: tuple[type[Cluster], ...] = (Cluster, Cluster, ThreadedCluster)
 
 

@@ -41,7 +41,7 @@ def test_open_rows_move_with_their_bins() -> None:
 def test_open_rows_move_with_their_bins_between_hosts_with_threads() -> None:
     """All of a host of Spark, but for its sockets, has what the definition says."""
     wanted = ["done", "Within", "Latest", "Windowing"]
-    assert lacking(12, wanted, lambda seed: play_rescaled_join(seed, TimedThreads), most=40) == {}
+    assert lacking(6, wanted, lambda seed: play_rescaled_join(seed, TimedThreads), most=40) == {}
 
 
 def test_functions_and_bounds_are_rolled_back() -> None:
@@ -51,7 +51,7 @@ def test_functions_and_bounds_are_rolled_back() -> None:
 
 def test_rows_behind_a_join_follow_cuts() -> None:
     """Pairs by the identity of their second row, rows alone by their own; the join itself is refused."""
-    assert lacking(15, ["done", "both", "left", "Within"], play_cut, most=60) == {}
+    assert lacking(10, ["done", "both", "left", "Within"], play_cut, most=60) == {}
     graph = draw_join(Random(0)).graph
     assert refused_by_row(graph, schedule("cut", graph, ["M"]).covering) == ""
     refused = refused_by_row(graph, schedule("cut", graph, ["J", "M"]).covering)

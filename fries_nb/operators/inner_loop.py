@@ -36,11 +36,11 @@ are. On any other row it returns; :class:`~fries_nb.operators.inner_loop.InnerLo
 tuple. It ends when ``rows`` does, which is emptied to interrupt it (see ``InterruptFlag``).
 
 >>> print(source_of(LoopShape((LoopStep(writes=("p",), state="list"),), laid=("amount",))))
-def loop(row, rows, keep, put_0):
+def loop(row, rows, reached, keep, put_0):
     entries, get, take = keys_of(row), get_of(row), take_of(row)
     lay, wipe = lay_of(row), wipe_of(row)
     held, kind = refs(row), type(row)
-    back, index = held + 1, row.index
+    back, index = held + 1, reached[0]
     try:
         for index, key_0, came_0 in rows:
             row.index = index
@@ -62,11 +62,11 @@ def loop(row, rows, keep, put_0):
                 return 0, out, False
             put_0(value_0)
     finally:
-        row.index = index
+        reached[0] = index
     return None
 
 Of a function that uses its row by names only, which its code shows, less is checked: it cannot remove a column, nor
-write another than those that it names.
+write another than those that it names. If all that it reads is laid, its row is a plain dict.
 
 >>> step = LoopStep(writes=("p",), stores=frozenset({"p"}))
 >>> shape = LoopShape((step,), laid=("amount",), by_name=True, looks_up=False)
@@ -108,6 +108,7 @@ from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, compile_chain, resumed_steps
 from fries_nb.operators.row_versions import side_by_side, versions_of
 from fries_nb.operators.rows import (
+    NOTHING,
     SETTLED,
     UNREAD,
     Columns,
@@ -151,6 +152,7 @@ class LoopShape:
     # is replaced instead of taken out
     by_name: bool = False
     looks_up: bool = True  # whether a function may read a column that is not laid
+    is_dict: bool = False  # whether the row is a plain dict: each item that a function uses is there for sure
 
     def may_store(self, name: str, at: int) -> bool:
         """Whether one of the first operators, up to this position, may write a column."""
@@ -191,16 +193,16 @@ def source_of(shape: LoopShape) -> str:
             body += _crossed(at, shape)
     came_in = ", ".join(["index", *keys, *came]) if keys or came else "(index,)"
     lines = [
-        f"def loop({', '.join(['row', 'rows', 'keep', *puts])}):",
+        f"def loop({', '.join(['row', 'rows', 'reached', 'keep', *puts])}):",
         "    entries, get, take = keys_of(row), get_of(row), take_of(row)",
         "    lay, wipe = lay_of(row), wipe_of(row)",
         "    held, kind = refs(row), type(row)",
-        "    back, index = held + 1, row.index",
+        "    back, index = held + 1, reached[0]",
         "    try:",
         f"        for {came_in} in rows:",
         *[f"            {line}" for line in (*body, *_captured(shape))],
         "    finally:",
-        "        row.index = index",
+        "        reached[0] = index",
         "    return None",
     ]
     return "\n".join(lines)
@@ -495,27 +497,27 @@ class InnerLoop:
         self._prepare(columns)
         if self._has_versions:
             self._choose_versions(columns.batch)
-        shape, row = self._shape, laid_row(columns, ItemRow if self._by_name else LaidRow)
-        row.index = start - 1
+        shape, reached = self._shape, [start - 1]
+        row = dict(NOTHING) if shape.is_dict else laid_row(columns, ItemRow if self._by_name else LaidRow)
         taken: list[list[list[Any]]] = [[[] for _ in ("", *shape.writes)] for _ in self._outputs]
         takes: list[Any] = [tuple([one.append for one in lists]) for lists in zip(*taken, strict=True)]
         stopped: Stopped | None = (0, None, False)
         try:
             takes = takes if shape.branches else [take for [take] in takes]
-            stopped = self._loop(row, self._tuples(columns, start, end), *takes)
+            stopped = self._loop(row, self._tuples(columns, start, end), reached, *takes)
         finally:
-            self.reached = index = row.index
+            self.reached = index = reached[0]
             self._count_versions(start, index, len(self._instances) if stopped is None else stopped[0])
             for output, (kept, *values) in zip(self._outputs, taken, strict=True):
                 indices = kept if shape.picks else range(start, index + (stopped is None))
                 output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
-            if stopped is not None and isinstance(row, LaidRow):
-                row.common()
+            if stopped is not None:
+                common = _common(row, columns, index)
         if stopped is not None:
             at, result, is_kept = stopped
             self._returned.put(ReturnedResult if result is row else result)
             del stopped, result  # references to a row that was returned show whether it is kept
-            self._complete(row, at, is_kept)
+            self._complete(common, at, is_kept)
         return index + 1
 
     def _complete(self, row: Row, at: int, is_kept: bool) -> None:
@@ -540,7 +542,8 @@ class InnerLoop:
             is_filter = branches == 1 and instance.operator.traits.returns is Returns.ANSWER
             has_versions = bool(instance.earlier)
             steps.append(LoopStep(writes, state, is_filter, branches if branches > 1 else 0, has_versions, stores))
-        shape = LoopShape(tuple(steps), laid, self._by_name, self._looks_up(columns, laid, steps))
+        looks_up = self._looks_up(columns, laid, steps)
+        shape = LoopShape(tuple(steps), laid, self._by_name, looks_up, not looks_up and self._finds_all(laid))
         if shape != self._shape:
             self._loop = loop_of(shape, self._names)
             self._shape = shape
@@ -552,6 +555,18 @@ class InnerLoop:
         return any(
             names is None or not {*names}.intersection(columns.names) <= {*laid} for names in (*reads, *keys)
         )
+
+    def _finds_all(self, laid: Collection[str]) -> bool:
+        """Whether all functions use items that are laid, or that an operator before writes to every row, and no others.
+
+        A row that is no dict says which columns there are if one is missing.
+        """
+        there = {*laid}
+        for uses, writes in zip(self._uses, self._writes, strict=True):
+            if not all(use is not None and use.are_all and use.reads <= there for use in uses):
+                return False
+            there.update(writes)
+        return True
 
     def _choose_versions(self, batch: pa.RecordBatch) -> None:
         """Determine the version of each row where several run side by side."""
@@ -597,6 +612,15 @@ class InnerLoop:
                 lists.append(zip(*[columns[name][start:end] for name in key], strict=True))
         lists += [columns[name][start:end] for name in self._shape.laid]
         return zip(*lists)  # noqa: B905 (shorter if it is interrupted)
+
+
+def _common(row: dict[str, Any], columns: Columns, index: int) -> Row:
+    """The row of a loop as one of the common path: itself, unless it is a plain dict."""
+    laid = row if isinstance(row, Row) else laid_row(columns)
+    laid.index = index
+    if laid is not row:
+        dict.update(laid, row)
+    return laid.common() if isinstance(laid, LaidRow) else laid
 
 
 def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:

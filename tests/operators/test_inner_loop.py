@@ -278,7 +278,15 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a row dropped leaves its values": ("doubles, by update, before a filter", _mutated(r"wipe\(\)", "None")),
     "rows between operators are not counted": ("map filter map", _mutated(r"processed \+= 1", "processed += 0")),
     "an index is not kept": ("map filter map", _mutated(r"keep\(index\)", "keep(index - 1)")),
-    "the row's index is another": ("keyed", _mutated("row.index = index", "row.index = index - index % 2")),
+    "the row's index is another": (
+        "reads_more_from_some_row_on", _mutated("row.index = index", "row.index = index - index % 2")),
+    "the last index is another": ("keyed", _mutated(r"reached\[0\] = index", "reached[0] = index - index % 2")),
+    "a row that may lack a column is a dict": (
+        "asks_for_an_absent_column", _patched(InnerLoop, "_finds_all", lambda _: lambda *_: True)),
+    "a dict loses what was written": ("adds_sometimes", _patched(
+        inner_loop, "_common", lambda common: lambda row, *of: common({} if type(row) is dict else row, *of))),
+    "a dict is completed as another row": ("adds_sometimes", _patched(
+        inner_loop, "_common", lambda common: lambda row, columns, at: common(row, columns, at - (type(row) is dict)))),
     "a failure loses its operator": ("the second fails", _mutated(r"failure\(instance_1", "failure(instance_0")),
     "the row in hand is forgotten": ("keeps some rows", _patched(InnerLoop, "_complete", lambda _: _forgets_the_row)),
     "the row in hand is captured, too": ("adds_sometimes", _patched(

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import COHORT, DUE, TIME, TRANSACTION
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, OperatorError, ProtocolError, TokenError
@@ -444,6 +445,7 @@ def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
     """Emits what ``due`` makes for a key whose time has passed."""
     emit_all = due_emitter(instance, behind.valued(instance)[0])
     due = getattr(instance.function, "due", None)
+    expiring = instance.function if isinstance(instance.function, Expiring) else None
     read, touch = key_reader(instance.operator.key), instance.state.touch
 
     def step(row: Row) -> None:
@@ -453,12 +455,14 @@ def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
         key, columns = read(row), row.columns
         if due is None:
             raise TokenError(f"{instance.worker.operator} has entries that are due, and its function has no due()")
-        shown = time_values(columns.batch.schema.field(TIME).type).shown
+        t, state = columns.times()[row.index], touch(key)
+        shown = time_values(columns.batch.schema.field(TIME).type).shown(t)
         try:
-            result = due(key, shown(columns.times()[row.index]), touch(key))
+            result = due(key, shown, state)
         except FAILURES as error:
             raise failure(instance, error) from error
-        t = columns.times()[row.index]
         emit_all(row, ((t, out) for out in rows_of(instance, result)))
+        if expiring is not None and expiring.is_over(shown, state):
+            instance.state.drop(key)
 
     return step

@@ -27,8 +27,9 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from pyarrow import fs
 
-from fries_nb.connectors.file_columns import ADVICE, FileColumns
+from fries_nb.connectors.file_columns import ADVICE, FileColumns, check_names
 from fries_nb.connectors.inferred_types import (
+    NOTHING,
     CellFormat,
     Facts,
     NoTypeError,
@@ -41,6 +42,8 @@ from fries_nb.connectors.inferred_types import (
 )
 from fries_nb.connectors.text_blocks import BadRow, UnreadableError, blocks, no_text, shown
 from fries_nb.dataflow.stream_endpoints import csv_options
+from fries_nb.errors import SourceError
+from fries_nb.storage.durable import name_at
 
 MOST_BYTES = 1 << 28
 """Number of bytes of a record that is read; a longer one is one whose quote is not closed."""
@@ -307,8 +310,24 @@ class CsvText:
         """All records of a file: the rows of each chunk, and by their index what is none."""
         names, chunks = self._opened(filesystem, path)
         for line, data in chunks:
+            if columns.adds and not columns.is_given and (new := columns.missing(names)):
+                check_names(names, name_at(path))
+                columns.add(self._types(filesystem, path, new), name_at(path))
             batch = self._at_once(data, names, columns)
             yield (batch, {}) if batch is not None else self._by_records(line, data, names, columns)
+
+    def _types(self, filesystem: fs.FileSystem, path: str, new: list[str]) -> dict[str, pa.DataType]:
+        """The types of some columns by all that a file has in them: rows that are taken keep their type."""
+        known = dict.fromkeys(new, NOTHING)
+        for _, facts in self.facts(filesystem, path):
+            known = {name: known[name] | facts.get(name, NOTHING) for name in new}
+        types = {}
+        for name, found in known.items():
+            try:
+                types[name] = type_of(found, self.is_json)
+            except NoTypeError as error:
+                raise SourceError(f"the new column {name!r} of {name_at(path)} {error}; {ADVICE}") from None
+        return types
 
     def _at_once(self, data: bytes, names: list[str], columns: FileColumns) -> pa.RecordBatch | None:
         """The rows of a chunk, if all of it are rows as pyarrow reads them."""

@@ -13,17 +13,19 @@ The columns that all files of a directory have: given, or those of the files tha
 >>> columns = FileColumns(pa.schema({"a": pa.int64(), "b": pa.string()}), "the first file, a.csv")
 >>> columns.fit(pa.record_batch({"a": [1]}), "b.csv").to_pylist()
 [{'a': 1, 'b': None}]
+>>> columns.fit(pa.record_batch({"a": [2], "c": [True]}), "d.csv").to_pylist()
+[{'a': 2, 'b': None, 'c': True}]
 >>> columns.fit(pa.record_batch({"a": ["x"]}), "c.csv")
 Traceback (most recent call last):
     ...
-fries_nb.errors.SourceError: column 'a' of c.csv is string, and int64 in the first file, a.csv; expected one type, ...
+fries_nb.errors.SourceError: column 'a' of c.csv is string, and int64 in the first file, a.csv, or a later one; ...
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fries_nb.connectors.inferred_types import NO_VALUE
-from fries_nb.dataflow.columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN, alike
 from fries_nb.errors import SourceError
 
 _FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
@@ -80,6 +82,8 @@ def _leaves(kind: Any) -> Iterator[str]:
         yield kind["type"]
 
 
+_LATER = ", or a later one"
+"""What the origin of columns has at its end, once files have added some."""
 ADVICE = "expected one type, or schema= with a type that holds the values of all files"
 
 
@@ -88,13 +92,15 @@ class FileColumns:
     """The columns of a directory's rows.
 
     A file may lack columns, which are null in its rows. If the columns are given, others are not read and values are
-    converted if none is lost. Otherwise a type widens to one that holds its values and those before; another column, or
-    a type of another family, is refused.
+    converted if none is lost. Otherwise a type widens to one that holds its values and those before, and another column
+    is added behind those before or refused. A type of another family, and a name that differs from another one by case
+    only, which Spark's tables would not tell apart, are always refused.
     """
 
     schema: pa.Schema  # names and types, as of the rows so far
     origin: str  # where they are from, for the messages of errors
     is_given: bool = False  # whether the user has given them
+    adds: bool = True  # whether a file may add columns; without effect on given ones
 
     def fit(self, batch: pa.RecordBatch, file: str, partition: Mapping[str, str] = {}) -> pa.RecordBatch:
         """Rows of a file with these columns."""
@@ -124,16 +130,33 @@ class FileColumns:
     def _fitted(self, batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
         if batch.schema == self.schema:
             return batch
-        if not self.is_given and (more := [name for name in batch.schema.names if name not in self.schema.names]):
-            raise SourceError(
-                f"{file} has a column {more[0]!r}, which {self.origin} lacks; expected the same columns in all files, "
-                "or schema= with every column, of which a file may lack some"
-            )
         check_names(batch.schema.names, file)
         if not self.is_given:
+            self.add({name: batch.schema.field(name).type for name in self.missing(batch.schema.names)}, file)
             self.widen({field.name: field.type for field in batch.schema}, file)
         columns = [self._column(batch, field, file) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of a file's columns that are not among these."""
+        return [name for name in names if name not in self.schema.names]
+
+    def add(self, types: Mapping[str, pa.DataType], file: str) -> None:
+        """Add the columns that a file has in addition, behind those before, or refuse them."""
+        if not types:
+            return
+        if not self.adds:
+            raise SourceError(
+                f"{file} has a column {next(iter(types))!r}, which {self.origin} lacks; expected the same columns in "
+                "all files by new_columns='refuse': say new_columns='add', or schema= with the columns to read"
+            )
+        if twins := alike([*self.schema.names, *types]):
+            raise SourceError(
+                f"{file} has a column {twins[1]!r}, which differs from {twins[0]!r} of {self.origin} only by case; "
+                "Spark does not tell them apart: rename one, or say schema= with the one to read"
+            )
+        self.schema = pa.schema([*self.schema, *(pa.field(name, plain(kind)) for name, kind in types.items())])
+        self.origin = self.origin.removesuffix(_LATER) + _LATER
 
     def widen(self, types: dict[str, pa.DataType], file: str) -> None:
         """Widen the types of columns for those of a file."""

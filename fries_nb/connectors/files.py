@@ -80,12 +80,14 @@ class FilesSource(RuntimeSource):
         csv: Mapping[str, Any] | None = None,
         encoding: str | None = None,
         bad_rows: str = "fail",
+        adds_columns: bool = True,
     ) -> None:
         self._place = place  # the directory, or a glob below one; a path or URI
         self._schema = schema  # the columns; ``None`` for those of the files that are there first
         # ``most_splits``: maximum number of splits; ``None`` for as many as are wanted
         self._most = most_splits
         self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
+        self._adds_columns = adds_columns  # whether a later file may have further columns
         # ``encoding``: encoding of text; ``None`` for UTF-8
         # ``csv``: options of CSV by name; ``None`` for none
         # ``quiet_s``: seconds for which a file of text must not have changed before it counts as complete
@@ -129,7 +131,7 @@ class FilesSource(RuntimeSource):
             columns = FileColumns(self._schema, "schema=", is_given=True)
         elif known is not None:
             columns = FileColumns(pa.ipc.read_schema(pa.py_buffer(known[1])), known[0])
-        return FilesReader(self._listing, split.number, count, columns, position, self._bad_rows)
+        return FilesReader(self._listing, split.number, count, columns, position, self._bad_rows, self._adds_columns)
 
 
 class FilesReader(RuntimeReader):
@@ -137,7 +139,7 @@ class FilesReader(RuntimeReader):
 
     def __init__(
         self, listing: FileListing, number: int, count: int, columns: FileColumns | None, position: Position,
-        bad_rows: str = "fail",
+        bad_rows: str = "fail", adds_columns: bool = True,
     ) -> None:  # fmt: skip
         packed, current, skipped, known = (b"", None, 0, None) if position.at is None else position.at
         # position of the first row to read
@@ -149,6 +151,9 @@ class FilesReader(RuntimeReader):
         self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
         # the columns of all files; ``None`` for those of the files that are complete when one is read here
         self._columns = columns if known is None else _unpacked(known)
+        self._adds_columns = adds_columns
+        if self._columns is not None:
+            self._columns.adds = adds_columns
         self._packed_columns: tuple[pa.Schema | None, Any] = (None if columns is None else columns.schema, None)
         if known is not None and self._columns is not None:
             self._packed_columns = self._columns.schema, known
@@ -299,7 +304,7 @@ class FilesReader(RuntimeReader):
         assert self._current is not None
         if self._columns is None:
             found = self._listing.columns(now_ns) or FileColumns(pa.schema([]), entry.name)
-            self._columns = dataclasses.replace(found)
+            self._columns = dataclasses.replace(found, adds=self._adds_columns)
         self._listing.active(now_ns)
         self._partition = entry.partition
         format = self._listing.format

@@ -167,11 +167,14 @@ class UndecodedError(Exception):
 class MessageDecoder:
     """Decodes messages."""
 
-    def __init__(self, decode: Decode | None = None, schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self, decode: Decode | None = None, schema: pa.Schema | None = None, adds_columns: bool = True
+    ) -> None:
         # ``schema``: the columns of all rows; ``None`` to infer them
         self.columns = pa.schema([]) if schema is None else schema  # the columns so far; with ``schema`` these
         self._decode = decode  # from a message to its row; ``None`` for JSON
         self._is_fixed = schema is not None
+        self._adds_columns = adds_columns  # whether messages may add to columns that are known
 
     def batch(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Failures]:
         """Decode messages; returns the rows, and why the other messages are none."""
@@ -257,6 +260,11 @@ class MessageDecoder:
             arrays = {name: to_arrow([row.get(name) for row in rows], known.get(name)) for name in names}
             batch = pa.record_batch(arrays)
             wider = unified(self.columns, batch.schema)
+            if not self._adds_columns and self.columns.names and len(wider) > len(self.columns):
+                raise UndecodedError(
+                    f"it has a column {wider.names[len(self.columns)]!r}, which messages before lack; expected the "
+                    "same columns by new_columns='refuse': say new_columns='add', or schema= with the columns to read"
+                )
             batch = pa.record_batch([batch.column(field.name).cast(field.type) for field in wider], schema=wider)
         except ColumnError as error:
             raise UndecodedError(str(error)) from error
@@ -372,6 +380,7 @@ class KafkaTopic:
     decode: Decode | None = None  # from a message to its row; ``None`` for JSON
     metadata: bool = False  # whether rows get the columns ``METADATA``
     letters: bool = False  # whether messages that are no rows become dead letters, instead of an error
+    adds_columns: bool = True  # whether messages may have columns that those before lack
 
 
 class KafkaSource(RuntimeSource):
@@ -416,7 +425,7 @@ class KafkaSource(RuntimeSource):
         if self._fetched is None:
             self._fetched = FetchedMessages(topic.cluster, topic.name)
         if self._decoder is None:
-            self._decoder = MessageDecoder(topic.decode, topic.schema)
+            self._decoder = MessageDecoder(topic.decode, topic.schema, topic.adds_columns)
             if topic.schema is None and columns is not None:
                 self._decoder.columns = pa.ipc.read_schema(pa.py_buffer(columns))
         spans = [PartitionSpan(*part) for part in parts]

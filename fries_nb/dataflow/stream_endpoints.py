@@ -36,6 +36,7 @@ from fries_nb.errors import DataflowError, SinkError, SourceError, close_match, 
 FILE_FORMATS = ("parquet", "csv", "json")
 FILE_ORDERS = ("name", "time")
 BAD_ROWS = ("fail", "skip")
+NEW_COLUMNS = ("add", "refuse")
 CSV_OPTIONS: dict[str, tuple[str, ...]] = {
     "read": ("column_names", "encoding", "skip_rows", "skip_rows_after_names"),
     "parse": ("delimiter", "quote_char", "double_quote", "escape_char", "ignore_empty_lines"),
@@ -65,6 +66,7 @@ class GrowingFiles:
     csv: Mapping[str, Any] = field(default_factory=dict, hash=False)  # options of ``pyarrow.csv``, by name
     encoding: str | None = None  # encoding of text; ``None`` for UTF-8
     bad_rows: Any = "fail"  # ``fail``, ``skip``, or the sink that receives lines that are no rows
+    new_columns: str = "add"  # ``add`` or ``refuse``: what becomes of columns that the first files lack
 
     @property
     def on_error(self) -> Any:
@@ -86,6 +88,7 @@ def files(
     csv: Mapping[str, Any] | None = None,
     encoding: str | None = None,
     bad_rows: Any = "fail",
+    new_columns: str = "add",
 ) -> GrowingFiles:
     """A source of the rows of all files in a directory, those that are there and those that come.
 
@@ -111,9 +114,9 @@ def files(
     file. A later file may widen a type (integers to floats, nulls to anything, further fields of objects); what has no
     type with the rows before is refused by file, line and column. The first Parquet file decides columns and their
     types; later ones may have wider types of the same family (int32 and int64, ``string`` and ``large_string``).
-    Further columns in a later file end the run. With ``schema=`` values are converted to its types if nothing is lost,
-    and further columns are not read. If a run begins with an empty directory, each host decides by the files that it
-    finds first.
+    Further columns in a later file are added behind the others, or end the run with ``new_columns="refuse"``. With
+    ``schema=`` values are converted to its types if nothing is lost, and further columns are not read. If a run begins
+    with an empty directory, each host decides by the files that it finds first.
 
     Directories of partitions, as ``day=2024-01-02/``, give their files a column, whose type is inferred from all names;
     where a file has the column itself, its own values count.
@@ -144,6 +147,9 @@ def files(
             run, ``skip`` leaves it out, counts it and says so in ``run.explain()``; a sink such as ``fn.memory()`` also
             receives it, once, as a dead letter with ``file``, ``line``, ``text`` and ``reason``; see
             ``run.dead_letters``.
+        new_columns: what becomes of a column of a later file that those before lack: ``add`` adds it to the rows from
+            then on, ``refuse`` ends the run, by file and column, before a row with it comes out. With ``schema=`` it is
+            not read.
 
     Returns:
         A description for ``Dataflow.source``.
@@ -173,8 +179,22 @@ def files(
             f"files got bad_rows={bad_rows!r}; expected 'fail', 'skip', or a sink such as fn.memory(){likely}"
         )
     return GrowingFiles(
-        os.fspath(path), format, checked_rate(rate), schema, order, until, float(quiet_s), options, encoding, bad_rows
-    )
+        os.fspath(path), format, checked_rate(rate), schema, order, until, float(quiet_s), options, encoding, bad_rows,
+        _checked_new_columns("files", new_columns, schema),
+    )  # fmt: skip
+
+
+def _checked_new_columns(what: str, new_columns: object, schema: pa.Schema | None) -> str:
+    """What becomes of new columns, which given ones exclude."""
+    if new_columns not in NEW_COLUMNS:
+        likely = close_match(new_columns, NEW_COLUMNS) if isinstance(new_columns, str) else ""
+        raise SourceError(f"{what} got new_columns={new_columns!r}; expected 'add' or 'refuse'{likely}")
+    if schema is not None and new_columns == "refuse":
+        raise SourceError(
+            f"{what} got schema= and new_columns='refuse'; columns beside those of a schema are not read, so expected "
+            "one of them"
+        )
+    return str(new_columns)
 
 
 def _check_encoding(encoding: object, format: str, csv: Mapping[str, Any]) -> None:
@@ -216,7 +236,7 @@ def csv_options(given: Mapping[str, Any]) -> tuple[pc.ReadOptions, pc.ParseOptio
 
 
 STARTS = ("earliest", "latest")
-OF_SOURCES = ("start", "until", "schema", "decode", "metadata", "on_error")
+OF_SOURCES = ("start", "until", "schema", "decode", "metadata", "on_error", "new_columns")
 OF_SINKS = ("key", "encode")
 OURS = {
     "group.id", "isolation.level", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof",
@@ -248,6 +268,7 @@ class Kafka:
     key: str | None = None  # the column with the key of a row's message; ``None`` for no key
     encode: Callable[[dict[str, Any]], bytes] | None = None  # from a row to the bytes of its message; ``None`` for JSON
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)  # may hold a password
+    new_columns: str = "add"  # ``add`` or ``refuse``: what becomes of columns that the first messages lack
 
     def __str__(self) -> str:
         return f"topic {self.topic!r} of {self.servers}"
@@ -270,6 +291,7 @@ def kafka(
     key: str | None = None,
     encode: Callable[[dict[str, Any]], bytes] | None = None,
     config: Mapping[str, Any] | None = None,
+    new_columns: str = "add",
 ) -> Kafka:
     """A Kafka topic as a source or as a sink (extra ``kafka``).
 
@@ -303,6 +325,8 @@ def kafka(
             one that Java's clients choose, too. By default partitions are chosen at random.
         encode: of a sink, a function from a row (a dict) to the bytes of its message; by default JSON.
         config: further settings of librdkafka by name, as ``{"security.protocol": "SASL_SSL", ...}``.
+        new_columns: of a source, what becomes of a message with a column that those from which columns were inferred
+            lack: ``add`` adds it to the rows from then on, ``refuse`` treats the message as one that does not decode.
 
     Returns:
         A description for ``Dataflow.source`` or ``Stream.sink``.
@@ -326,7 +350,7 @@ def kafka(
         raise SinkError(f"kafka got encode={encode!r}; expected a function from a row to the bytes of its message")
     return Kafka(
         servers, topic, _checked_start(start), until, schema, decode, bool(metadata), on_error, key, encode,
-        _checked_config(config or {}),
+        _checked_config(config or {}), _checked_new_columns("kafka", new_columns, schema),
     )  # fmt: skip
 
 

@@ -32,35 +32,59 @@ The source of an inner loop: one function that passes many tuples through a chai
 It is generated for the columns that the chain reads and writes, since a general loop over columns and operators takes
 longer than most functions do. It uses one laid row for all tuples. After each operator it checks that the row is as
 expected: returned by the function, not kept, with the columns that were read unchanged and those written that always
-are. On any other row it returns; :class:`~fries_nb.operators.inner_loop.InnerLoop` completes that tuple.
+are. On any other row it returns; :class:`~fries_nb.operators.inner_loop.InnerLoop` completes that
+tuple. It ends when ``rows`` does, which is emptied to interrupt it (see ``InterruptFlag``).
 
 >>> print(source_of(LoopShape((LoopStep(writes=("p",), state="list"),), laid=("amount",))))
 def loop(row, rows, keep, put_0):
     entries, get, take = keys_of(row), get_of(row), take_of(row)
     lay, wipe = lay_of(row), wipe_of(row)
     held, kind = refs(row), type(row)
-    for index, key_0, came_0 in rows:
+    back, index = held + 1, row.index
+    try:
+        for index, key_0, came_0 in rows:
+            row.index = index
+            lay('amount', came_0)
+            try:
+                try: state = find_0(key_0)
+                except TypeError: state = None
+                out = call_0(row, touch_0(key_0) if state is None else state)
+            except FAILURES as error:
+                raise failure(instance_0, error) from error
+            if out is not row or refs(row) != back or type(row) is not kind:
+                kept = refs(row) > held + (out is row)
+                return 0, out, kept
+            left_came_0 = take('amount', ABSENT)
+            value_0 = take('p', ABSENT)
+            if left_came_0 is not came_0 or value_0 is ABSENT or len(entries) != 1:
+                if left_came_0 is not ABSENT: row['amount'] = left_came_0
+                if value_0 is not ABSENT: row['p'] = value_0
+                return 0, out, False
+            put_0(value_0)
+    finally:
         row.index = index
-        lay('amount', came_0)
-        try:
-            try: state = find_0(key_0)
-            except TypeError: state = None
-            out = call_0(row, touch_0(key_0) if state is None else state)
-        except FAILURES as error:
-            raise failure(instance_0, error) from error
-        if out is not row or refs(row) != held + 1 or type(row) is not kind:
-            kept = refs(row) > held + (out is row)
-            return 0, out, kept
-        left_came_0 = take('amount', ABSENT)
-        value_0 = take('p', ABSENT)
-        if left_came_0 is not came_0 or value_0 is ABSENT or len(entries) != 1:
-            if left_came_0 is not ABSENT: row['amount'] = left_came_0
-            if value_0 is not ABSENT: row['p'] = value_0
-            return 0, out, False
-        put_0(value_0)
-        if interrupt.raised:
-            return None
     return None
+
+Of a function that uses its row by names only, which its code shows, less is checked: it cannot remove a column, nor
+write another than those that it names.
+
+>>> step = LoopStep(writes=("p",), stores=frozenset({"p"}))
+>>> shape = LoopShape((step,), laid=("amount",), by_name=True, looks_up=False)
+>>> for line in source_of(shape).splitlines()[6:-3]:
+...     print(line)
+        for index, came_0 in rows:
+            row['amount'] = came_0
+            try:
+                out = call_0(row)
+            except FAILURES as error:
+                raise failure(instance_0, error) from error
+            if out is not row or refs(row) != back:
+                kept = refs(row) > held + (out is row)
+                return 0, out, kept
+            value_0 = take('p', ABSENT)
+            if value_0 is ABSENT:
+                return 0, out, False
+            put_0(value_0)
 """
 
 from __future__ import annotations
@@ -88,11 +112,12 @@ from fries_nb.operators.rows import (
     UNREAD,
     Columns,
     ItemRow,
+    ItemUse,
     LaidRow,
     Row,
     can_be_laid,
     detach,
-    is_by_name,
+    item_use,
     laid_row,
 )
 from fries_nb.operators.state import key_reader
@@ -113,6 +138,7 @@ class LoopStep:
     is_filter: bool = False  # whether its result decides if the row goes on
     branches: int = 0  # the number of branches of which its result is one; 0 if it is no split
     has_versions: bool = False  # whether several functions run side by side, of which each row has one
+    stores: frozenset[str] | None = None  # the columns that its functions may write, if their code shows them all
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +147,19 @@ class LoopShape:
 
     steps: tuple[LoopStep, ...]  # the operators
     laid: tuple[str, ...]  # the columns that are laid into the row
-    # whether all functions use the row by names only (``rows.is_by_name``): it is an ``ItemRow``, in which what is laid
+    # whether all functions use the row by names only (``rows.item_use``): it is an ``ItemRow``, in which what is laid
     # is replaced instead of taken out
     by_name: bool = False
+    looks_up: bool = True  # whether a function may read a column that is not laid
+
+    def may_store(self, name: str, at: int) -> bool:
+        """Whether one of the first operators, up to this position, may write a column."""
+        return any(step.stores is None or name in step.stores for step in self.steps[: at + 1])
+
+    def may_store_others(self, at: int) -> bool:
+        """Whether they may write a column that is neither laid nor written to every row."""
+        known = {*self.laid, *(name for step in self.steps[: at + 1] for name in step.writes)}
+        return not all(step.stores is not None and step.stores <= known for step in self.steps[: at + 1])
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -147,20 +183,26 @@ def source_of(shape: LoopShape) -> str:
     keys = [f"key_{at}" for at, step in enumerate(shape.steps) if step.state == "list"]
     came = [f"came_{at}" for at in range(len(shape.laid))]
     puts = [f"put_{at}" for at in range(len(shape.writes))]
+    body = ["row.index = index"] if shape.looks_up else []
+    body += [_laid(shape, name, f"came_{at}") for at, name in enumerate(shape.laid)]
+    for at in range(len(shape.steps)):
+        body += _call_names(at, shape)
+        if at < len(shape.steps) - 1:
+            body += _crossed(at, shape)
+    came_in = ", ".join(["index", *keys, *came]) if keys or came else "(index,)"
     lines = [
         f"def loop({', '.join(['row', 'rows', 'keep', *puts])}):",
         "    entries, get, take = keys_of(row), get_of(row), take_of(row)",
         "    lay, wipe = lay_of(row), wipe_of(row)",
         "    held, kind = refs(row), type(row)",
-        f"    for {', '.join(['index', *keys, *came])} in rows:" if keys or came else "    for (index,) in rows:",
+        "    back, index = held + 1, row.index",
+        "    try:",
+        f"        for {came_in} in rows:",
+        *[f"            {line}" for line in (*body, *_captured(shape))],
+        "    finally:",
         "        row.index = index",
-        *[f"        {_laid(shape, name, f'came_{at}')}" for at, name in enumerate(shape.laid)],
+        "    return None",
     ]
-    for at in range(len(shape.steps)):
-        lines += _call_names(at, shape)
-        if at < len(shape.steps) - 1:
-            lines += _crossed(at, shape)
-    lines += [*_captured(shape), "        if interrupt.raised:", "            return None", "    return None"]
     return "\n".join(lines)
 
 
@@ -178,44 +220,46 @@ def _call_names(at: int, shape: LoopShape) -> Iterator[str]:
     function, find, touch = (
         f"each_{name}_{at}[versions_{at}[index]]" if step.has_versions else f"{name}_{at}" for name in _OF_VERSIONS
     )
-    yield "        try:"
+    yield "try:"
     if step.state:
         key = f"key_{at}"
         if step.state == "row":
-            yield f"            {key} = read_{at}(row)"
-        yield f"            try: state = {find}({key})"
-        yield "            except TypeError: state = None"
+            yield f"    {key} = read_{at}(row)"
+        yield f"    try: state = {find}({key})"
+        yield "    except TypeError: state = None"
     call = f"{function}(row, {touch}({key}) if state is None else state)" if step.state else f"{function}(row)"
-    yield f"            out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
-    yield "        except FAILURES as error:"
-    yield f"            raise failure(instance_{at}, error) from error"
+    yield f"    out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
+    yield "except FAILURES as error:"
+    yield f"    raise failure(instance_{at}, error) from error"
     is_answer = step.is_filter or step.branches
-    same, references = ("", "held") if is_answer else ("out is not row or ", "held + 1")
+    same, references = ("", "held") if is_answer else ("out is not row or ", "back")
     kind = "" if shape.by_name else " or type(row) is not kind"
     beyond = " or out not in known" if step.branches else ""
-    yield f"        if {same}refs(row) != {references}{kind}{beyond}:"
-    yield "            kept = refs(row) > held + (out is row)"
-    yield f"            return {at}, out, kept"
+    yield f"if {same}refs(row) != {references}{kind}{beyond}:"
+    yield "    kept = refs(row) > held + (out is row)"
+    yield f"    return {at}, out, kept"
 
 
 def _crossed(at: int, shape: LoopShape) -> Iterator[str]:
     """The checks of the row between two operators: only canonical values pass."""
     written = [name for step in shape.steps[: at + 1] for name in step.writes]
     unwritten = [(number, name) for number, name in enumerate(shape.laid) if name not in written]
-    checks = [f"row[{name!r}] is not came_{number}" for number, name in unwritten]
+    checks = [f"len(entries) != {1 + len({*shape.laid, *written})}"] if shape.may_store_others(at) else []
+    checks += [f"row[{name!r}] is not came_{number}" for number, name in unwritten if shape.may_store(name, at)]
     checks += [f"type(get({name!r}, ABSENT)) not in PLAIN" for name in written]
-    yield f"        if {' or '.join([f'len(entries) != {1 + len({*shape.laid, *written})}', *checks])}:"
-    yield f"            return {at}, out, False"
+    if checks:
+        yield f"if {' or '.join(checks)}:"
+        yield f"    return {at}, out, False"
     if shape.steps[at].is_filter:
         yield from _dropped("wipe()", "lay(UNREAD, None)")
-    yield f"        instance_{at + 1}.processed += 1"
+    yield f"instance_{at + 1}.processed += 1"
 
 
 def _dropped(*reset: str) -> Iterator[str]:
     """A filter's row goes no further."""
-    yield "        if not out:"
-    yield from (f"            {line}" for line in reset)
-    yield from ("            if interrupt.raised:", "                return None", "            continue")
+    yield "if not out:"
+    yield from (f"    {line}" for line in reset)
+    yield "    continue"
 
 
 def _captured(shape: LoopShape) -> Iterator[str]:
@@ -224,23 +268,25 @@ def _captured(shape: LoopShape) -> Iterator[str]:
     unwritten = [(f"came_{at}", name) for at, name in enumerate(shape.laid) if name not in written]
     taken = [(f"value_{at}", name) for at, name in enumerate(written)]
     if shape.by_name:
-        checks = [f"row[{name!r}] is not {variable}" for variable, name in unwritten]
-        size = 1 + len(unwritten)
+        stored = [(variable, name) for variable, name in unwritten if shape.may_store(name, last)]
+        checks, size = [f"row[{name!r}] is not {variable}" for variable, name in stored], 1 + len(unwritten)
     else:
         checks = [f"left_{variable} is not {variable}" for variable, _ in unwritten]
         taken, size = [*[(f"left_{variable}", name) for variable, name in unwritten], *taken], 1
-    yield from (f"        {variable} = take({name!r}, ABSENT)" for variable, name in taken)
+    yield from (f"{variable} = take({name!r}, ABSENT)" for variable, name in taken)
     checks += [f"value_{at} is ABSENT" for at in range(len(written))]
-    yield f"        if {' or '.join([*checks, f'len(entries) != {size}'])}:"
-    for variable, name in taken:
-        yield f"            if {variable} is not ABSENT: row[{name!r}] = {variable}"
-    yield f"            return {last}, out, False"
+    checks += [f"len(entries) != {size}"] if shape.may_store_others(last) else []
+    if checks:
+        yield f"if {' or '.join(checks)}:"
+        for variable, name in taken if len(taken) > 1 or len(checks) > 1 else ():
+            yield f"    if {variable} is not ABSENT: row[{name!r}] = {variable}"
+        yield f"    return {last}, out, False"
     if shape.steps[last].is_filter:
         yield from _dropped()
     branch = "[out]" if shape.branches else ""
-    yield from (f"        put_{at}{branch}(value_{at})" for at in range(len(written)))
+    yield from (f"put_{at}{branch}(value_{at})" for at in range(len(written)))
     if shape.picks:
-        yield f"        keep{branch}(index)"
+        yield f"keep{branch}(index)"
 
 
 def _bound(method: Any) -> Callable[[dict[str, Any]], Any]:
@@ -327,7 +373,7 @@ class InnerLoop:
         self.reached = 0  # index of the row in hand, after an error
         self._instances = instances  # the operators, in the chain's order; ``can_loop`` holds of them
         self._outputs = outputs
-        self._interrupt = interrupt  # the flag of the executor, an object with the attribute ``raised``
+        self._interrupt = interrupt  # the flag of the executor, an ``InterruptFlag``
         self._returned = ReturnedResult()
         self._resumed: Sequence[Step] = resumed_steps(instances, outputs, self._returned)
         self._noted: Noted = {}
@@ -341,7 +387,7 @@ class InnerLoop:
         self._listed: list[tuple[str, ...]] = []
         # ``known``: the branches in which columns have begun to settle; the first rows of the others take the common
         # path
-        self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
+        self._names = {"known": known, **_names_of(instances)}
         self._has_versions = any(instance.earlier for instance in instances)
         self._versions: dict[int, Sequence[int]] = {}  # operator's position to the version of each row of a batch
         self._versions_of: pa.RecordBatch | None = None
@@ -351,9 +397,22 @@ class InnerLoop:
     # Only chains with long slices need what follows, and the workers of a change of the shape begin without.
 
     @cached_property
+    def _uses(self) -> tuple[tuple[ItemUse | None, ...], ...]:
+        return tuple([
+            tuple([item_use(_called(one)) for one in side_by_side(instance)]) for instance in self._instances
+        ])  # fmt: skip
+
+    @cached_property
     def _by_name(self) -> bool:
-        versions = (one for instance in self._instances for one in side_by_side(instance))
-        return all(is_by_name(_called(one)) for one in versions)
+        return all(use is not None for uses in self._uses for use in uses)
+
+    @cached_property
+    def _stores(self) -> tuple[frozenset[str] | None, ...]:
+        shown = [[use for use in uses if use is not None and use.are_all] for uses in self._uses]
+        return tuple([
+            frozenset[str]().union(*(use.stores for use in known)) if len(known) == len(uses) else None
+            for known, uses in zip(shown, self._uses, strict=True)
+        ])  # fmt: skip
 
     @cached_property
     def _recording(self) -> Step:
@@ -474,16 +533,25 @@ class InnerLoop:
         keys = {name for names in self._listed for name in names} - self._read
         laid = tuple([name for name in converted if name not in keys and can_be_laid(schema.field(name).type)])
         steps = []
-        for instance, writes, key in zip(self._instances, self._writes, self._listed, strict=True):
+        of_each = zip(self._instances, self._writes, self._listed, self._stores, strict=True)
+        for instance, writes, key, stores in of_each:
             state = "" if not takes_state(instance.function) else "list" if key else "row"
             branches = instance.operator.branches
             is_filter = branches == 1 and instance.operator.traits.returns is Returns.ANSWER
             has_versions = bool(instance.earlier)
-            steps.append(LoopStep(writes, state, is_filter, branches if branches > 1 else 0, has_versions))
-        shape = LoopShape(tuple(steps), laid, self._by_name)
+            steps.append(LoopStep(writes, state, is_filter, branches if branches > 1 else 0, has_versions, stores))
+        shape = LoopShape(tuple(steps), laid, self._by_name, self._looks_up(columns, laid, steps))
         if shape != self._shape:
             self._loop = loop_of(shape, self._names)
             self._shape = shape
+
+    def _looks_up(self, columns: Columns, laid: Collection[str], steps: Sequence[LoopStep]) -> bool:
+        """Whether a function may read a column that is not laid, from its row or for the key of its state."""
+        reads = [use.reads if use is not None and use.are_all else None for uses in self._uses for use in uses]
+        keys = [one.operator.key for one, step in zip(self._instances, steps, strict=True) if step.state == "row"]
+        return any(
+            names is None or not {*names}.intersection(columns.names) <= {*laid} for names in (*reads, *keys)
+        )
 
     def _choose_versions(self, batch: pa.RecordBatch) -> None:
         """Determine the version of each row where several run side by side."""
@@ -518,14 +586,17 @@ class InnerLoop:
 
     def _tuples(self, columns: Columns, start: int, end: int) -> Any:
         """For each row its index, its keys, and the values that are laid."""
-        lists: list[Any] = [range(start, end)]
+        # The flag empties the indices, of which one is taken before anything else of a row: so no row is begun then.
+        indices = list(range(start, end))
+        self._interrupt.watch(indices)
+        lists: list[Any] = [indices]
         for key in self._listed:
             if len(key) == 1:
                 lists.append(columns[key[0]][start:end])
             elif key:
                 lists.append(zip(*[columns[name][start:end] for name in key], strict=True))
         lists += [columns[name][start:end] for name in self._shape.laid]
-        return zip(*lists, strict=True)
+        return zip(*lists)  # noqa: B905 (shorter if it is interrupted)
 
 
 def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:

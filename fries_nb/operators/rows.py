@@ -31,8 +31,8 @@ assigning and deleting items, so only a row from which nothing is removed can ha
 >>> def renamed(row):
 ...     row["p"] = row.pop("amount")
 ...     return row
->>> is_by_name(scored), is_by_name(renamed), is_by_name(dict)
-(True, False, False)
+>>> item_use(scored), item_use(renamed), item_use(dict)
+(ItemUse(reads=frozenset({'amount'}), stores=frozenset({'p'}), are_all=True), None, None)
 
 Laid rows: rows that hold the values of the columns that a function reads, for the inner loop (see ``inner_loop``).
 
@@ -61,6 +61,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from sys import getrefcount
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -81,23 +82,37 @@ _SHOWS_VARIABLES = frozenset({"locals", "vars", "eval", "exec", "_getframe", "cu
 _Instruction = tuple[str, Any]
 
 
-def is_by_name(function: Any) -> bool:
-    """Whether a function uses its row, the first argument, by the names of columns only."""
+@dataclass(frozen=True, slots=True)
+class ItemUse:
+    """How a function uses its row, of which it uses nothing but items by name."""
+
+    reads: frozenset[str]  # the columns that it may read
+    stores: frozenset[str]  # those that it may write
+    are_all: bool  # whether these are all: some name may be in a variable
+
+
+def item_use(function: Any) -> ItemUse | None:
+    """How a function uses its row, the first argument; ``None`` unless it uses it by the names of columns only."""
     position = 0
     if isinstance(function, MethodType):
         function, position = function.__func__, 1
     if not isinstance(function, FunctionType):
-        return False
+        return None
     code = function.__code__
     if code.co_argcount <= position or not _SHOWS_VARIABLES.isdisjoint(code.co_names):
-        return False
+        return None
     row = code.co_varnames[position]
     instructions = [*_instructions(code), ("", None), ("", None)]
-    return all(
-        name in _LOADS and _is_item_or_result(instructions[at + 1], instructions[at + 2])
-        for at, (name, argument) in enumerate(instructions[:-2])
+    used = [
+        instructions[at : at + 3] for at, (name, argument) in enumerate(instructions[:-2])
         if argument == row and name != "LOAD_CONST"
-    )
+    ]  # fmt: skip
+    if not all(load[0] in _LOADS and _is_item_or_result(first, second) for load, first, second in used):
+        return None
+    items = [(first, second[0]) for _, first, second in used if first[0] != "RETURN_VALUE"]
+    stored = frozenset([name for (_, name), what in items if what == "STORE_SUBSCR"])
+    read = frozenset([name for (_, name), what in items if what != "STORE_SUBSCR"])
+    return ItemUse(read, stored, all(first[0] == "LOAD_CONST" for first, _ in items))
 
 
 def _is_item_or_result(first: _Instruction, second: _Instruction) -> bool:
@@ -555,7 +570,7 @@ class LaidRow(Row):
 
 
 class ItemRow(LaidRow):
-    """A laid row for functions of which ``is_by_name`` is true, with the assignment of ``dict``."""
+    """A laid row for functions that have an ``item_use``, with the assignment of ``dict``."""
 
     __slots__ = ()
 

@@ -160,7 +160,7 @@ def _unstaged(
         bad_rows = description.bad_rows if isinstance(description.bad_rows, str) else "letters"
         return FilesSource(
             name, place, description.format, schema, order, until, quiet_s, most_splits, description.csv,
-            description.encoding, bad_rows,
+            description.encoding, bad_rows, description.new_columns == "add",
         )  # fmt: skip
     if isinstance(description, Kafka):
         cluster = KafkaCluster(description.servers, description.config)
@@ -168,6 +168,7 @@ def _unstaged(
             KafkaTopic(
                 cluster, description.topic, description.start, description.until == "latest", description.schema,
                 description.decode, description.metadata, letters=description.on_error != "fail",
+                adds_columns=description.new_columns == "add",
             )
         )  # fmt: skip
     return OwnSourceCopy(name, pickled(name, description, "source"))

@@ -135,7 +135,7 @@ class Doubts:
         after = _total([*(one.tried.after for one in both), self._finished])[name]
         before = _total([*(one.before for one in both), end])[name]
         selects = self._selects(name) or before.given < before.taken
-        if after.given or after.taken < (FEW if selects else 1) or before.given < (FEW_KEPT if selects else 1):
+        if after.given or _says_little(after.taken, before.given, selects):
             return ""
         return (
             f"new {name} drops every row in the rehearsal: of {_rows(after.taken)} it leaves none, the present one "
@@ -148,8 +148,7 @@ class Doubts:
         ends = sorted(name for name, tally in after.items() if tally.taken and not tally.given)
         kept = sum(one.before.left > 0 for one in both) + end.left
         selects = any(map(self._selects, ends)) or kept < len(both)
-        few = len(both) < (FEW if selects else 1) or kept < (FEW_KEPT if selects else 1)
-        if few or not ends or any(map(self._matches, ends)):
+        if _says_little(len(both), kept, selects) or not ends or any(map(self._matches, ends)):
             return ""
         new = " and ".join(sorted(self._layout.targets))
         which = ", ".join(f"{name}{'' if name in self._layout.targets else ', which stays as it is,'}" for name in ends)
@@ -234,6 +233,11 @@ def _total(passages: Iterable[Passage]) -> defaultdict[str, Tally]:
         for name, tally in passage.tallies.items():
             total[name].add(tally)
     return total
+
+
+def _says_little(taken: int, kept: int, selects: bool) -> bool:
+    """Whether so many rows, of which the current functions keep so many, are too few to doubt that none is kept."""
+    return taken < (FEW if selects else 1) or kept < (FEW_KEPT if selects else 1)
 
 
 def _rows(count: int) -> str:

@@ -23,12 +23,13 @@ Methods are called under the shell's lock, except those for any thread, which on
 >>> from queue import SimpleQueue
 >>> from threading import Lock
 >>> from types import SimpleNamespace
+>>> from fries_nb.operators.executors import InterruptFlag
 >>> from fries_nb.worker.rota import Slowness
 >>> class Stub:
 ...     buffers = is_ahead = awake = False
 ...     due_ns = None
 ...     def __init__(self):
-...         self.worker = SimpleNamespace(interrupt=SimpleNamespace(raised=False), slowness=Slowness())
+...         self.worker = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness())
 ...         self.owner = Lock()
 >>> a, b = Stub(), Stub()
 >>> turns = Turns([a, b], SimpleQueue, clock=lambda: 0, wall=lambda: 0)
@@ -182,14 +183,14 @@ class Turns(Generic[M]):
     def posted(self, member: M, urgent: bool = False) -> None:
         """Wake a worker to which an event has been posted."""
         if urgent:
-            member.worker.interrupt.raised = True
+            member.worker.interrupt.set()
         if (own := self.apart.get(member)) is not None:
             own.put(None)
         elif urgent or not member.awake:
             member.awake = True
             self.woken.put((member, urgent))
             if urgent and (running := self._running) is not None:
-                running[0].worker.interrupt.raised = True
+                running[0].worker.interrupt.set()
 
     def switch_begins(self, member: M) -> bool:
         """Whether the thread that has posted a fast control message processes it, to be followed by ``switch_ended``.
@@ -217,7 +218,7 @@ class Turns(Generic[M]):
             return False
         if self._interrupted is not running:
             self._interrupted = running
-            running[0].worker.interrupt.raised = True
+            running[0].worker.interrupt.set()
             return False
         return True
 
@@ -225,7 +226,7 @@ class Turns(Generic[M]):
         """Have all threads end at the next tuple boundary."""
         self.leaving = True
         for member in self.members:
-            member.worker.interrupt.raised = True
+            member.worker.interrupt.set()
             self.posted(member)
         self.woken.put(None)
 
@@ -250,11 +251,11 @@ class Turns(Generic[M]):
             member = self._rota.next()
         if member is not None:
             interrupt = member.worker.interrupt
-            interrupt.raised = False
+            interrupt.clear()
             self._running = (member, self._clock())
             self._take_woken()
             if self._rota.has_urgent:  # its event was posted when nothing ran that could be interrupted
-                interrupt.raised = True
+                interrupt.set()
             member.awake = False  # behind the last look at what was woken: a wake-up from here on is for another turn
         return member
 
@@ -349,7 +350,7 @@ class Turns(Generic[M]):
 
     def slow_turn_begins(self, member: M) -> None:
         """Begin the turn of a slow worker, which its thread owns."""
-        member.worker.interrupt.raised = False
+        member.worker.interrupt.clear()
 
     def slow_turn_ended(self, member: M, spent_ns: int, took_ns: int) -> bool:
         """Record the turn of a slow worker.

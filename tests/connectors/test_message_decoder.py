@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import fries_nb as fn
 from fries_nb.connectors.kafka_source import MessageDecoder
+from fries_nb.errors import SourceError
 
 
 def encoded(*rows: Any) -> list[bytes]:
@@ -124,3 +128,22 @@ def cut(values: list[bytes], size: int) -> tuple[list[dict[str, Any]], list[int]
         rows += [{name: value for name, value in row.items() if value is not None} for row in batch.to_pylist()]
         failed += [first + index for index in failures]
     return rows, failed
+
+
+def test_further_columns_can_be_refused() -> None:
+    """Message by message; one that lacks a column is none of them."""
+    decoder = MessageDecoder(adds_columns=False)
+    decoder.batch([b'{"n": 1, "s": "x"}'])
+    batch, failures = decoder.batch([b'{"n": 2}', b'{"n": 3, "tax": 1}', b'{"n": 4, "s": "y"}'])
+    assert batch.to_pylist() == [{"n": 2, "s": None}, {"n": 4, "s": "y"}]
+    assert list(failures) == [1]
+    assert failures[1].startswith("it has a column 'tax', which messages before lack; expected the same columns")
+
+
+@pytest.mark.parametrize("source", [partial(fn.files, "in", "json"), partial(fn.kafka, "h:1", "t")])
+def test_what_becomes_of_new_columns_is_one_of_two(source: Callable[..., object]) -> None:
+    """And not said beside given columns."""
+    with pytest.raises(SourceError, match=r"got new_columns='ad'; expected 'add' or 'refuse'"):
+        source(new_columns="ad")
+    with pytest.raises(SourceError, match=r"got schema= and new_columns='refuse'; columns beside those of a schema"):
+        source(schema=pa.schema({"n": pa.int64()}), new_columns="refuse")

@@ -20,6 +20,7 @@ from patience import PATIENCE_S
 
 from fries_nb.host.environment import Steps, Threads, run
 from fries_nb.host.host_loop import HostLoop
+from fries_nb.operators.executors import InterruptFlag
 from fries_nb.worker import turns
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.rota import JUDGED_NS, FlushDeadline, Slowness
@@ -42,7 +43,7 @@ class Stub:
         self.awake = False
         self.due_ns: int | None = None
         self.buffers = self.is_ahead = self.awaits_credit = False
-        interrupt = SimpleNamespace(raised=False)
+        interrupt = InterruptFlag()
         self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0)
         self.worker.turn_time = TurnTime(time.monotonic_ns)
         self.tuples = self.turns = 0

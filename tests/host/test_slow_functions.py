@@ -139,7 +139,7 @@ def test_a_change_of_a_slow_function_waits_for_the_tuple_in_hand_only(monkeypatc
         for number in range(4):
             assert gate.entered.get(timeout=PATIENCE_S) == ("old", number)
             if number == 0:  # all tuples came in one slice, which this ends
-                hosted.worker.interrupt.raised = True
+                hosted.worker.interrupt.set()
             if number < 3:
                 gate.free.release()
         host._hear(ToWorker(target, Prepare("u1", cloudpickle.dumps(Update(Slow("new"))))), [])

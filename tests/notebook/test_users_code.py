@@ -7,7 +7,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from notebook_files import WAITS
+from notebook_files import CLIENT_OPTIONS
 
 MODEL = """
 import logging
@@ -104,7 +104,8 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for cell, name in zip(new, CELLS, strict=True):
         cell.metadata["tags"] = ["raises-exception"] if name in FAILING else []
     notebook = nbformat.v4.new_notebook(cells=new)
-    NotebookClient(notebook, **WAITS, resources={"metadata": {"path": str(directory)}}).execute()
+    resources = {"metadata": {"path": str(directory)}}
+    NotebookClient(notebook, resources=resources, **CLIENT_OPTIONS).execute()
     return dict(zip(CELLS, notebook.cells, strict=True))
 
 

@@ -175,7 +175,8 @@ def test_a_raised_attention_stops_between_two_tuples_of_the_first_operator() -> 
     interrupt = InterruptFlag()
 
     def watch(row: dict[str, Any]) -> dict[str, Any]:
-        interrupt.raised = row["n"] == 2
+        if row["n"] == 2:
+            interrupt.set()
         return row
 
     running = execution(

@@ -14,6 +14,7 @@ from fries_nb.errors import OperatorError
 from fries_nb.operators import executors, inner_loop
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Ready
+from fries_nb.operators.rows import item_use
 from fries_nb.protocol.rollout import RolloutStep
 
 Row = dict[str, Any]
@@ -84,35 +85,74 @@ class Drawn:
         elif step == "drop":
             result = None
         elif step == "interrupt":
-            self.flag.raised = True
+            self.flag.set()
         elif step == "fail":
             raise ValueError(number)
         elif step == "absent":
             row["y"] = row.get("none", row["k"])
         return result
 
+    def called(self, kind: str, is_split: bool) -> Any:
+        """The function as an operator of a kind calls it."""
+        if is_split:
+            return lambda row, s=[]: self.process(row, s) is None or row.get("n", 0) % 3
+        if kind == "filter":
+            return lambda row, s=[]: self.process(row, s) is not None and row.get("n", 0) % 3 > 0
+        return self if kind == "keyed" else (lambda row, s=[]: self.process(row, s))
 
-def called(function: Drawn, kind: str, is_split: bool) -> Any:
-    """The function as an operator of a kind calls it."""
-    if is_split:
-        return lambda row, f=function, s=[]: f.process(row, s) is None or row.get("n", 0) % 3
-    if kind == "filter":
-        return lambda row, f=function, s=[]: f.process(row, s) is not None and row.get("n", 0) % 3 > 0
-    return function if kind == "keyed" else (lambda row, f=function, s=[]: f.process(row, s))
+
+BY_NAME = {
+    "set": "row['y'] = row['n']", "sum": "row['z'] = row['x'] + row['n']", "overwrite": "row['x'] = row['n'] * 2",
+    "read": "row['s']", "text": "row['t'] = 't' + row['s']", "other": "row['o'] = row['n']",
+    "same": "row['x'] = row['x']", "list": "row['y'] = state", "interrupt": "flag.set()", "key": "row['k'] = 9",
+    "fail": "raise ValueError(row['n'])", "absent": "row['y'] = row['none']", "drop": "return END",
+    "count": "row['c'] = len(state)", "any": "name = 'y' if row['n'] % 2 else 'w'; row[name] = 1",
+    "look": "name = 's' if row['n'] % 2 else 'x'; row['v'] = str(row[name])",
+}  # fmt: skip
+"""Steps of functions that use their row by names only."""
+NAMED = st.tuples(
+    st.lists(st.sampled_from(["set", "sum", "overwrite", "read", "text"]), max_size=3).map(tuple),
+    st.lists(st.tuples(st.sampled_from([*BY_NAME]), st.sampled_from([5, 13, 29, 60]), st.integers(0, 59)), max_size=2),
+    st.sampled_from(["map", "filter", "keyed", "split"]),
+    st.none(),
+)
 
 
-def observed(drawn: list[Any], quota: int) -> list[Any]:
+class Named:
+    """Such a function; what it does is in its code."""
+
+    def __init__(self, usual: tuple[str, ...], unusual: list[tuple[str, int, int]], flag: InterruptFlag) -> None:
+        self.kept: list[Row] = []
+        self.initial_state = list
+        self._lines = [BY_NAME[step] for step in usual]
+        for step, modulus, remainder in unusual:
+            self._lines += [f"if row['n'] % {modulus} == {remainder % modulus}:", f"    {BY_NAME[step]}"]
+        self._flag = flag
+
+    def called(self, kind: str, is_split: bool) -> Any:
+        """The function as an operator of a kind calls it."""
+        end = "row['n'] % 3" if is_split else "row['n'] % 3 > 0" if kind == "filter" else "row"
+        lines = ["state.append(row['n'])", *self._lines, f"return {end}"]
+        arguments = "row, state" if kind == "keyed" else "row"
+        found: dict[str, Any] = {"flag": self._flag, "state": [], "END": 0 if kind in ("filter", "split") else None}
+        exec("\n    ".join([f"def process({arguments}):", *lines]), found)
+        assert item_use(found["process"]) is not None
+        self.process = found["process"]
+        return self if kind == "keyed" else self.process
+
+
+def observed(drawn: list[Any], quota: int, make: Any = Drawn) -> list[Any]:
     """All that can be seen of a chain of these functions."""
     flag = InterruptFlag()
-    functions = [Drawn(usual, unusual, flag) for usual, unusual, *_ in drawn]
+    functions = [make(usual, unusual, flag) for usual, unusual, *_ in drawn]
     chain = []
     for at, (function, (_, unusual, kind, other)) in enumerate(zip(functions, drawn, strict=True)):
         is_split = kind == "split" and at == len(drawn) - 1
         key, branches = ("k",) if kind == "keyed" else (), {"branches": 3} if is_split else {}
         of_kind = Kind.SPLIT if is_split else Kind.FILTER if kind == "filter" else Kind.MAP
-        chain.append(instance(f"O{at}", of_kind, called(function, kind, is_split), key=key, **branches))
+        chain.append(instance(f"O{at}", of_kind, function.called(kind, is_split), key=key, **branches))
         if other is not None:
-            new = called(Drawn(other, unusual, flag), kind, is_split)
+            new = Drawn(other, unusual, flag).called(kind, is_split)
             chain[-1].prepared["u1"] = Ready(new, lambda old: [None, *old], back=lambda state: state[1:])
             chain[-1].decide_rows("u1", (RolloutStep({}, 0.4),))
     running = executor_of(chain, flag, chain[-1].operator.branches, "")
@@ -125,7 +165,7 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
             )
             running.load("L", data)
             while running.remaining:
-                flag.raised = False
+                flag.clear()
                 seen.append(running.advance(quota))
                 seen += [(branch, str(out.schema), out.to_pydict()) for branch, out in running.results()]
         seen += [(one.arms.old.taken, one.arms.new.taken) for one in chain if one.arms]
@@ -139,9 +179,20 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
 @given(st.lists(STEPS, min_size=1, max_size=3), st.sampled_from([7, 12, 25]))
 def test_both_paths_have_equal_effects(drawn: list[Any], quota: int) -> None:
     """Of functions that are unusual now and then, in chains."""
+    _compare(drawn, quota, Drawn)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(NAMED, min_size=1, max_size=3), st.sampled_from([7, 12, 25]))
+def test_both_paths_have_equal_effects_by_name(drawn: list[Any], quota: int) -> None:
+    """Of functions whose code shows what they may do to a row."""
+    _compare(drawn, quota, Named)
+
+
+def _compare(drawn: list[Any], quota: int, make: Any) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(executors, "LEAST", 4)
         patched.setattr(inner_loop, "LEAST", 4)
-        got = observed(drawn, quota)
+        got = observed(drawn, quota, make)
         patched.setattr(executors, "can_loop", lambda *_: False)
-        assert got == observed(drawn, quota)
+        assert got == observed(drawn, quota, make)

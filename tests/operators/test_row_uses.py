@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fries_nb.operators.rows import is_by_name
+from fries_nb.operators.rows import ItemUse, item_use
 from fries_nb.workloads.workflows import FraudDetector
 
 Row = dict[str, Any]
@@ -100,7 +100,7 @@ class Process:
 )
 def test_functions_that_use_items_by_name(function: Callable[..., Any]) -> None:
     """Reads, writes, and the row as the result."""
-    assert is_by_name(function)
+    assert item_use(function) is not None
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,20 @@ def test_functions_that_use_items_by_name(function: Callable[..., Any]) -> None:
 )  # fmt: skip
 def test_functions_that_may_do_something_else(function: Callable[..., Any]) -> None:
     """Whether they really remove a column, or only might."""
-    assert not is_by_name(function)
+    assert item_use(function) is None
+
+
+def _of_some_column(row: Row) -> Row:
+    row["x"] = row["y"]
+    row[AMOUNT] = row["x"]
+    return row
+
+
+def test_the_columns_that_a_function_names() -> None:
+    """A name in a variable may be any."""
+    named = {"x", "y", AMOUNT}
+    assert item_use(lambda row: row["x"] > 1) == ItemUse(frozenset("x"), frozenset(), are_all=True)
+    use = item_use(_of_some_column)
+    assert use is not None
+    assert not use.are_all
+    assert (use.reads & named, use.stores & named) == ({"x", "y"}, {"x"})

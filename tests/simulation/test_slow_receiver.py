@@ -41,7 +41,7 @@ def with_one_still(how: Partitioning, rows: int, seed: int) -> Cluster:
     edges = (Edge("S", "A"), Edge("A", "B", how, key), Edge("B", "Z", Partitioning.REBALANCE))
     inputs = {"S": [{"n": number} for number in range(rows)]}
     cluster = Cluster(Graph("g", operators, edges), inputs, seed=seed, window=WINDOW, chaining=False)
-    cluster.worker("B", 1).interrupt.raised = True
+    cluster.worker("B", 1).interrupt.set()
     return cluster
 
 
@@ -53,7 +53,7 @@ def processed(cluster: Cluster) -> tuple[int, int, int]:
 
 def goes_on(cluster: Cluster) -> None:
     """The receiver that stood still goes on: every row comes out once."""
-    cluster.worker("B", 1).interrupt.raised = False
+    cluster.worker("B", 1).interrupt.clear()
     cluster.run()
     assert cluster.state == "finished"
     numbers = sorted(row["n"] for row in cluster.rows("Z"))

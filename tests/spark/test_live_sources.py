@@ -182,3 +182,49 @@ def test_a_directory_that_grows(spark: SparkSession, tmp_path: Path) -> None:
         check_counted(rows, ROWS)
         assert {row["marked_by"] for row in rows} == {1, 2}
         assert run.audit().serializable
+
+
+def passed(row: dict[str, Any]) -> dict[str, Any]:
+    """All that a row has."""
+    return dict(row)
+
+
+def summed(row: dict[str, Any]) -> dict[str, Any]:
+    """Also what is derived from a column that the first files lack."""
+    return {**row, "sum": row["value"] + (row.get("tax") or 0)}
+
+
+def test_a_column_comes_and_another_goes(spark: SparkSession, tmp_path: Path) -> None:
+    """A replaced function uses it, both hosts are lost, and the sink has what Spark reads with ``mergeSchema``."""
+    place, out = tmp_path / "in", str(tmp_path / "out")
+    place.mkdir()
+
+    def add(first: int, row_of: Callable[[int], dict[str, Any]]) -> None:
+        for start in range(first, first + 1_000, 100):
+            write_rows(place / f"{start:05}.parquet", [row_of(number) for number in range(start, start + 100)])
+
+    add(0, row)
+    flow = fn.Dataflow("growing")
+    rows = flow.source("numbers", fn.files(place, "parquet", until="_END"), workers=2)
+    rows.map("A", passed, workers=2).sink("out", fn.parquet(out), workers=2)
+    with trial(flow.graph(2), spark, str(tmp_path / "c")) as run:
+        run.wait_for("out", 1_000)
+        add(1_000, lambda number: row(number) | {"tax": number / 2})
+        run.wait_for("out", 2_000)
+        outcome = run.outcome(run.change({"A": summed}))
+        assert (outcome.outcome, outcome.error) == ("done", "")
+        run.kill(0, 1)
+        add(2_000, lambda number: {"value": number, "tax": number / 2})
+        run.watch.until_said("recovered")
+        (place / "_END").touch()
+        assert run.end(drain=False) == ("finished", "")
+    merged = spark.read.option("mergeSchema", "true")
+    wanted, found = merged.parquet(str(place)), merged.parquet(out)
+    columns = ["value", "key", "tax"]
+    assert sorted(found.select(columns).toPandas().astype(str).values.tolist()) == sorted(
+        wanted.select(columns).toPandas().astype(str).values.tolist()
+    )
+    assert [found.schema[name].dataType for name in columns] == [wanted.schema[name].dataType for name in columns]
+    sums = {line["value"]: line["sum"] for line in found.where("sum is not null").collect()}
+    assert set(range(2_000, 3_000)) <= sums.keys()
+    assert all(sums[value] == value * 1.5 for value in range(2_000, 3_000))

@@ -10,9 +10,11 @@ from nbclient import NotebookClient
 from patience import PATIENCE_S
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-WAITS = {"timeout": PATIENCE_S, "iopub_timeout": int(PATIENCE_S)}
+CLIENT_OPTIONS = {"timeout": PATIENCE_S, "iopub_timeout": int(PATIENCE_S), "coalesce_streams": True}
 """For one cell, on busy cores; no notebook takes as long in all. The second one is for the outputs of a cell that has
-answered: by default those are given up that come four seconds later, and the cell seems to have shown nothing."""
+answered: by default those are given up that come four seconds later, and the cell seems to have shown nothing. The last
+one puts together what a cell prints, as a notebook shows it: a kernel sends it in parts, and on a busy machine it may
+cut within a line."""
 VIEWED = """
 import threading
 for thread in threading.enumerate():
@@ -65,7 +67,7 @@ def executed(name: str, directory: Path, behind: str = "", before: str = "") -> 
     if behind:
         notebook.cells.append(nbformat.v4.new_code_cell(behind))
     resources = {"metadata": {"path": str(directory)}}
-    NotebookClient(notebook, kernel_name="python3", resources=resources, **WAITS).execute()
+    NotebookClient(notebook, kernel_name="python3", resources=resources, **CLIENT_OPTIONS).execute()
     return notebook
 
 
@@ -86,7 +88,7 @@ class SharedKernel:
 
     def __init__(self, directory: Path) -> None:
         resources = {"metadata": {"path": str(directory)}}
-        self._client = NotebookClient(_of(LEASE), kernel_name="python3", resources=resources, **WAITS)
+        self._client = NotebookClient(_of(LEASE), kernel_name="python3", resources=resources, **CLIENT_OPTIONS)
         self._client.execute(cleanup_kc=False)
 
     def executed(self, name: str, directory: Path) -> nbformat.NotebookNode:
@@ -104,7 +106,7 @@ class SharedKernel:
 
     def _execute(self, notebook: nbformat.NotebookNode, cleanup_kc: bool = False) -> nbformat.NotebookNode:
         """Run a notebook's cells; ``cleanup_kc`` ends the kernel afterwards."""
-        client = NotebookClient(notebook, km=self._client.km, **WAITS)
+        client = NotebookClient(notebook, km=self._client.km, **CLIENT_OPTIONS)
         client.kc = self._client.kc
         client.execute(cleanup_kc=cleanup_kc)
         return notebook

@@ -291,7 +291,8 @@ def interrupts(flag: InterruptFlag) -> Function:
     """A function that interrupts."""
     def function(row: Row) -> Row:
         row["y"] = row["x"]
-        flag.raised = row["n"] % 20 == RAISED
+        if row["n"] % 20 == RAISED:
+            flag.set()
         return row
 
     return function
@@ -300,7 +301,8 @@ def interrupts(flag: InterruptFlag) -> Function:
 def interrupts_and_drops(flag: InterruptFlag) -> Function:
     """A function that interrupts and drops."""
     def function(row: Row) -> bool:
-        flag.raised = row["n"] % 20 == RAISED
+        if row["n"] % 20 == RAISED:
+            flag.set()
         return row["n"] % 20 != RAISED
 
     return function
@@ -308,7 +310,8 @@ def interrupts_and_drops(flag: InterruptFlag) -> Function:
 
 def interrupts_at(flag: InterruptFlag, row: Row, number: int) -> Row:
     """A function that interrupts at."""
-    flag.raised = row["n"] == number
+    if row["n"] == number:
+        flag.set()
     return row
 
 

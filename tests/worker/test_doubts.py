@@ -153,6 +153,12 @@ def test_inside_of_a_chain_there_are_as_many_rows() -> None:
     assert f"of {FEW} recent rows it leaves none" in answer.doubt
 
 
+def test_a_single_row_that_is_lost_below_says_little() -> None:
+    """Of all that come to a filter that drops most by its nature."""
+    first = Operator("F", kind=Kind.FILTER, function=lambda row: row["n"] == 0)
+    assert doubt(M, lambda row: row | {"n": -1}, first) == ""
+
+
 def test_rows_that_are_lost_below_count_as_well() -> None:
     """An operator that stays as it is drops all that the new one makes of them."""
     large = Operator("F", kind=Kind.FILTER, function=lambda row: row["n"] >= 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fries_nb.operators.executors import InterruptFlag
 from fries_nb.worker import turns as module
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.turns import After, Turns
@@ -23,7 +24,7 @@ class Stub:
     buffers = is_ahead = False
 
     def __init__(self) -> None:
-        self.worker: Any = SimpleNamespace(interrupt=SimpleNamespace(raised=False), slowness=Slowness())
+        self.worker: Any = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness())
         self.owner = threading.Lock()
         self.awake = False
         self.mailbox: list[str] = []

@@ -241,10 +241,10 @@ def test_while_attention_is_raised_no_tuple_is_taken() -> None:
     """While interrupt is raised no tuple is taken."""
     bench = Bench(Operator("M", function=version(1)))
     bench.arrive(0, data(1))
-    bench.worker.interrupt.raised = True
+    bench.worker.interrupt.set()
     assert bench.worker.run()
     assert bench.worker.instances[0].processed == 0
-    bench.worker.interrupt.raised = False
+    bench.worker.interrupt.clear()
     bench.run()
     assert bench.sent == [1]
 
@@ -338,12 +338,12 @@ def test_an_interrupt_at_a_marker_comes_before_the_tuple_behind_it() -> None:
 
     def interrupting(marker: Marker, start: int) -> None:
         apply(marker, start)
-        bench.worker.interrupt.raised = True
+        bench.worker.interrupt.set()
 
     bench.worker._apply = interrupting  # type: ignore[method-assign]
     assert bench.worker.run()
     assert bench.worker.instances[0].processed == 0
-    bench.worker.interrupt.raised = False
+    bench.worker.interrupt.clear()
     assert not bench.worker.run()
     assert bench.worker.instances[0].processed == 1
 

@@ -25,7 +25,6 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.arguments import tuples
 from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay, sql, table
-from fries_nb.dataflow.expiring import expiring
 from fries_nb.dataflow.join_bounds import latest, within
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.stream_endpoints import files, kafka
@@ -41,7 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Change", "Dataflow", "FriesError", "Outcome", "Position", "Run", "Sink", "SinkError", "Source", "SourceError",
     "Split", "Stream", "UncommittedWarning", "Update", "batched", "checkpoint", "compare", "count", "delta", "edge",
-    "expiring", "files", "kafka", "latest", "lighter", "memory", "months", "parquet", "rate", "replay", "session",
+    "files", "kafka", "latest", "lighter", "memory", "months", "parquet", "rate", "replay", "session",
     "ship", "show", "sliding", "sql", "table", "top", "tumbling", "tuples", "within",
 ]  # fmt: skip
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import IO, Any
 
 from fries_nb.dataflow.endpoints import CatalogTable, Query
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.join_bounds import StreamJoin, described
 from fries_nb.dataflow.operators import BatchFunction
@@ -194,6 +195,8 @@ def _text(function: Any) -> str:
     if isinstance(function, StreamJoin):
         combines = "" if function.function is None else f"{_text(function.function)}, "
         return combines + described(function.windowing)
+    if isinstance(function, Expiring):
+        return _text(function.function) + ("" if function.ttl is None else f", ttl={function.ttl:g}")
     if isinstance(function, WindowFunction | BatchFunction):
         return _text(function.function)
     if isinstance(function, functools.partial):

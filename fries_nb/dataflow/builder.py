@@ -43,6 +43,7 @@ from fries_nb.dataflow.endpoints import (
     columns_of_source,
     schema_of_source,
 )
+from fries_nb.dataflow.expiring import Expiring, checked_ttl
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.loops import check_consumed_inside
 from fries_nb.dataflow.operators import check_function, emits_of, is_timed, same_origins
@@ -315,8 +316,16 @@ class DataflowBuilder:
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
         on_error: OnError | None, chain: bool, branches: int = 1, options: CallOptions = DEFAULTS,
+        ttl: float | None = None,
     ) -> Stream:
         columns = columns_of(name, key)
+        if ttl is not None:
+            function = Expiring(function, checked_ttl(name, ttl))
+            if self._scope.level:
+                raise DataflowError(
+                    f"{kind} {name!r} of {self._scope.described} has ttl={ttl!r}, and rows of a loop come back at "
+                    "their times; expected ttl= at an operator in front of the loop or behind it"
+                )
         check_function(name, function, columns, kind)
         awaiting = awaiting_of(name, function, options)
         emits = emits_of(kind, function)

@@ -23,6 +23,7 @@ from fries_nb.dataflow.arguments import (
 )
 from fries_nb.dataflow.awaiting import CallOptions, OnChange
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_sink
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import ROOT, Emits, Kind, Operator, StreamScope
 from fries_nb.dataflow.loops import LoopDeclarations
 from fries_nb.dataflow.operators import is_timed
@@ -217,6 +218,11 @@ def check_times(
         what = f"{first.kind} {first.name!r} above it, whose rows have no time"
         if first.blocking:
             raise DataflowError(f"{operator.kind} {name!r} has the {what} any more; expected a stream before it")
+        if isinstance(operator.function, Expiring):
+            raise DataflowError(
+                f"{operator.kind} {name!r} has ttl={operator.function.ttl!r}, by the time of rows, and the {what}; "
+                "expected source(..., time=<column>), since keys do not end by the clock in this version"
+            )
         raise DataflowError(f"{operator.kind} {name!r} has the {what}; expected source(..., time=<column>)")
     untimed = [one for one in untimed if not one.blocking]  # what bypasses a blocking operator has no time any more
     if timed and untimed:
@@ -271,7 +277,7 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
     def map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
         on_error: OnError | None = None, chain: bool = True, concurrency: int | None = None,
-        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish",
+        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish", ttl: float | None = None,
     ) -> Stream:
         """Declare an operator that makes one row of each row.
 
@@ -302,23 +308,28 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
                 end, and only those of one key stay in order.
             on_change: of a coroutine, ``"finish"`` lets the calls in flight end before a change; ``"retry"`` cancels
                 them, and the new function is called with their rows.
+            ttl: of a function with state, how long a key lasts without a row, by the times of rows: in seconds, or
+                units of the source's integers. A key whose newest row is of the time T is forgotten when no row of
+                ``T + ttl`` can still arrive; ``on_expire(key, state)`` of the function, if it has it, then makes a row,
+                rows, or ``None``. A later row begins the key anew. ``None`` keeps keys for good.
 
         Returns:
             The output.
 
         Raises:
             DataflowError: duplicate or empty name, a function that cannot be called, a key that is not a column name,
-                or another argument that is invalid, or is of coroutines only.
+                or another argument that is invalid, or is of coroutines only; ``ttl`` with a function that keeps no
+                state, awaits or is timed, inside of a loop, or where a source has no ``time=``.
         """
         options = CallOptions(concurrency, timeout, ordered, on_change)
         return self.flow._add_function(
-            Kind.MAP, name, self, function, key, workers, on_error, chain, options=options
+            Kind.MAP, name, self, function, key, workers, on_error, chain, options=options, ttl=ttl
         )
 
     def flat_map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
         on_error: OnError | None = None, chain: bool = True, concurrency: int | None = None,
-        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish",
+        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish", ttl: float | None = None,
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
@@ -336,6 +347,7 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
             timeout: see ``map``.
             ordered: see ``map``.
             on_change: see ``map``.
+            ttl: see ``map``.
 
         Returns:
             The output.
@@ -345,7 +357,7 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
         """
         options = CallOptions(concurrency, timeout, ordered, on_change)
         return self.flow._add_function(
-            Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain, options=options
+            Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain, options=options, ttl=ttl
         )
 
     def filter(

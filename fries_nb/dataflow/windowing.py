@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 from fries_nb.dataflow.calendars import zone_of
 from fries_nb.errors import DataflowError
@@ -272,13 +272,12 @@ def ends_of(t: int, size: int, every: int) -> range:
 
 
 @dataclass(frozen=True)
-class WindowFunction:
-    """What a window or reduce runs: a function and its windows, as one value, so that a change replaces both."""
+class ConfiguredFunction:
+    """A user's function with a setting of its operator, as one value, so that a change replaces both."""
 
-    function: Any  # the user's object, with ``process`` and ``close``
-    windowing: AnyWindowing | None  # the windows; ``None`` in a change that keeps those of the function before
-    lateness: float = 0  # how long after its end a window takes further rows, and is corrected once
-    early: bool = False  # whether ``process`` returns rows, which leave before the window is closed
+    SETTING: ClassVar[str]  # the name of the field with the setting; ``None`` there keeps that of the function before
+
+    function: Any  # the user's object, with ``process``
 
     @property
     def process(self) -> Any:
@@ -290,11 +289,31 @@ class WindowFunction:
         """The user's ``open()``, if there is one."""
         return self.function.open
 
+    @property
+    def setting(self) -> Any:
+        """What a change may replace beside the function."""
+        return getattr(self, self.SETTING)
+
+    def with_setting(self, setting: Any) -> Self:
+        """The same with another setting."""
+        return replace(self, **{self.SETTING: setting})
+
+
+@dataclass(frozen=True)
+class WindowFunction(ConfiguredFunction):
+    """What a window or reduce runs: a function, with ``process`` and ``close``, and its windows."""
+
+    SETTING = "windowing"
+
+    windowing: AnyWindowing | None  # the windows; ``None`` in a change that keeps those of the function before
+    lateness: float = 0  # how long after its end a window takes further rows, and is corrected once
+    early: bool = False  # whether ``process`` returns rows, which leave before the window is closed
+
 
 def following(before: Any, function: Any) -> Any:
-    """A function with the windows of the one before it, if it has none of its own."""
-    if isinstance(function, WindowFunction) and function.windowing is None:
-        return replace(function, windowing=before.windowing)
+    """A function with the setting of the one before it, such as its windows, if it has none of its own."""
+    if isinstance(function, ConfiguredFunction) and function.setting is None:
+        return function.with_setting(before.setting)
     return function
 
 

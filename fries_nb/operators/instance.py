@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import initial_state
 from fries_nb.dataflow.masking import masked
@@ -49,7 +50,7 @@ from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.row_versions import Earlier, is_declared, settled, with_fix, with_steps
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
-from fries_nb.progress.agenda import Agenda
+from fries_nb.progress.agenda import Agenda, EndAgenda
 from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.tokens import TokenBook, TokenKeepers
 from fries_nb.protocol.checkpoints import Position
@@ -173,7 +174,8 @@ class Instance:
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.brought_out = BroughtOut(operator.name)
-            self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
+            kind = EndAgenda if isinstance(function or operator.function, Expiring) else Agenda
+            self.agenda = kind(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self.transforms: dict[str, Transform] = {}  # the state transformations that it has applied itself, by change

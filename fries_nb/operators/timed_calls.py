@@ -42,7 +42,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import COHORT, DUE, TIME, TRANSACTION
-from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, OperatorError, ProtocolError, TokenError
@@ -445,7 +444,6 @@ def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
     """Emits what ``due`` makes for a key whose time has passed."""
     emit_all = due_emitter(instance, behind.valued(instance)[0])
     due = getattr(instance.function, "due", None)
-    expiring = instance.function if isinstance(instance.function, Expiring) else None
     read, touch = key_reader(instance.operator.key), instance.state.touch
 
     def step(row: Row) -> None:
@@ -462,7 +460,5 @@ def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
         except FAILURES as error:
             raise failure(instance, error) from error
         emit_all(row, ((t, out) for out in rows_of(instance, result)))
-        if expiring is not None and expiring.is_over(shown, state):
-            instance.state.drop(key)
 
     return step

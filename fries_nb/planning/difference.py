@@ -36,7 +36,7 @@ from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.sameness import unlike
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import returning
-from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.dataflow.windowing import ConfiguredFunction, WindowFunction
 from fries_nb.displays import Displayed
 from fries_nb.words import counted
 
@@ -130,12 +130,14 @@ class Difference(Displayed):
     def functions(self) -> dict[str, Any]:
         """Operator to its later function, for those whose function or table differs: a change for ``reconfigure``.
 
-        That of a window or reduce is an ``Update`` of its function and windows.
+        That of a window or reduce is an ``Update`` of its function and windows, and that of an operator with ``ttl=``
+        one of its function and this.
         """
         names = [operator.name for operator in self.changed if "function" in operator.aspects]
         later = {name: self.after.operator(name).function for name in names if _is_changeable(self.after, name)}
-        windows = {name: returning(ran, None, None) for name, ran in later.items() if isinstance(ran, WindowFunction)}
-        return later | windows
+        return later | {
+            name: returning(ran, None, None) for name, ran in later.items() if isinstance(ran, ConfiguredFunction)
+        }
 
     @property
     def workers(self) -> dict[str, int]:

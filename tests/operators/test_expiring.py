@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from math import inf, nan
 from typing import Any
 
@@ -11,7 +10,10 @@ from window_setting import TimedRun, shown
 
 import fries_nb as fn
 from fries_nb.dataflow import Kind, Operator
-from fries_nb.errors import DataflowError
+from fries_nb.dataflow.expiring import Expiring
+from fries_nb.dataflow.updates import check_updates, configured, returning
+from fries_nb.dataflow.windowing import following
+from fries_nb.errors import DataflowError, PlanError
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import WorkerId
 
@@ -31,19 +33,21 @@ class Counting:
         return {"k": key, "n": -state["n"]}
 
 
-def counting(function: Any) -> TimedRun:
-    """A map with this function, keyed by ``k``."""
-    operator = Operator("M", kind=Kind.MAP, function=function, key=("k",))
-    made = Instance(WorkerId("M", 0), operator, function, False)
-    made.has_dead_letters = False
+def counting(function: Any = None, ttl: float = 10, **more: Any) -> TimedRun:
+    """A map with ``ttl``, keyed by ``k``."""
+    used = Expiring(function or Counting(), ttl)
+    operator = Operator("M", kind=Kind.MAP, function=used, key=("k",), **more)
+    made = Instance(WorkerId("M", 0), operator, used, False)
+    made.has_dead_letters = more.get("on_error", "fail") not in ("fail", "pause")
     return TimedRun(made, branches=1)
 
 
 def test_a_silent_key_ends_and_begins_anew() -> None:
     """When no row of its newest time + ttl can come; an earlier row that comes later does not shorten that."""
-    run = counting(fn.expiring(Counting(), ttl=10))
+    run = counting()
     run.frame([{"k": 1}, {"k": 2}, {"k": 1}, {"k": 1}], [5, 5, 8, 6])
     state = run.instance.state
+    assert dict(state.live) == {1: {"n": 3}, 2: {"n": 1}}
     assert run.fire((0, 15)) == []
     assert shown(run.fire((0, 16))) == [{"k": 2, "n": -1}]
     assert set(state.live) == {1}
@@ -54,19 +58,72 @@ def test_a_silent_key_ends_and_begins_anew() -> None:
     assert len(run.counts) == 0
 
 
-@pytest.mark.parametrize("ttl", [0, -1, nan, inf, True, "3600", None])
-def test_a_ttl_is_a_duration(ttl: Any) -> None:
-    """Not none, negative, endless, a truth value or text."""
-    with pytest.raises(DataflowError, match=r"has ttl=.*; expected a finite number above 0"):
-        fn.expiring(Counting(), ttl)
+def test_a_key_has_one_entry_however_many_rows_it_has() -> None:
+    """It goes on once in the time that the key lasts."""
+    run = counting()
+    for time in range(1_000):
+        run.frame([{"k": time % 2}], [time])
+        assert run.fire((0, time)) == []
+        assert len(run.agenda) == min(2, time + 1)
+        assert len(run.agenda.held) <= 2
+    assert sorted(row["n"] for row in shown(run.fire())) == [-500, -500]
 
 
-def test_what_keeps_no_state_by_the_time_of_rows_does_not_expire() -> None:
-    """Neither a function without state, key or times, nor one that yields, awaits or is timed."""
+def test_a_row_that_fails_does_not_put_off_the_end() -> None:
+    """And a key on whose end the function fails is forgotten all the same, with a dead letter."""
+
+    class Failing(Counting):
+        def process(self, row: Row, state: Row) -> Row:
+            result = super().process(row, state)
+            if row["fails"]:
+                raise ValueError("no")
+            return result
+
+        def on_expire(self, key: Any, state: Row) -> Row:
+            if key == 2:
+                raise ValueError("no end")
+            return super().on_expire(key, state)
+
+    run = counting(Failing(), on_error="dead letters")
+    run.frame([{"k": 1, "fails": False}, {"k": 2, "fails": False}, {"k": 1, "fails": True}], [5, 5, 9])
+    run.frame([{"k": 3, "fails": True}], [5])
+    assert dict(run.instance.state.live) == {1: {"n": 1}, 2: {"n": 1}}
+    assert shown(run.fire((0, 16))) == [{"k": 1, "n": -1}]
+    assert (dict(run.instance.state.live), len(run.agenda), len(run.counts)) == ({}, 0, 0)
+    letters = [row for letter in run.instance.take_letters() for row in letter.to_pylist()]
+    assert len(letters) == 3
+
+
+def test_a_function_that_yields_may_have_ends() -> None:
+    """Its rows leave as those of any generator."""
 
     class Yielding:
         def process(self, row: Row, state: Row) -> Any:
-            yield row
+            state["n"] = state.get("n", 0) + 1
+            for number in range(state["n"]):
+                yield {"k": row["k"], "n": number}
+
+        def on_expire(self, key: Any, state: Row) -> Any:
+            yield {"k": key, "n": -state["n"]}
+
+    run = counting(Yielding())
+    assert [row["n"] for row in shown(run.frame([{"k": 1}, {"k": 1}], [1, 2]))] == [0, 0, 1]
+    assert shown(run.fire()) == [{"k": 1, "n": -2}]
+
+
+@pytest.mark.parametrize("ttl", [0, -1, nan, inf, True, "3600", 1e-10])
+def test_a_ttl_is_a_duration(ttl: Any) -> None:
+    """Not none, negative, endless, a truth value or text; neither in a declaration nor in a change."""
+    source = fn.Dataflow("ends").source("S", fn.rate(1), time="at")
+    with pytest.raises(DataflowError, match=r"operator 'M' has ttl=.*; expected a number above 0, in seconds or"):
+        source.map("M", Counting(), "k", ttl=ttl)
+    source.map("M", Counting(), "k", ttl=1)
+    with pytest.raises(DataflowError, match=r"operator 'M' has ttl=.*; expected a number above 0, in seconds or"):
+        check_updates(source.flow.graph(), {"M": fn.Update(Counting(), ttl=ttl)})
+
+
+def test_what_keeps_no_state_by_the_time_of_rows_does_not_expire() -> None:
+    """Neither a function without state, key or times, nor one that awaits or is timed, nor in a loop."""
 
     class Awaiting:
         async def process(self, row: Row, state: Row) -> Row:
@@ -80,30 +137,58 @@ def test_what_keeps_no_state_by_the_time_of_rows_does_not_expire() -> None:
         def initial_state(self) -> int:
             return 0
 
-    for given, words in (
-        (len, "keeps no state"), (fn.expiring(Counting(), 1), "keeps no state"), (Yielding(), "yields its rows"),
-        (Awaiting(), "awaits its rows"), (Timed(), "timed function"), (Fixed(), "initial_state.. returns"),
-    ):  # fmt: skip
-        with pytest.raises(DataflowError, match=words):
-            fn.expiring(given, 1)
+    class Unending(Counting):
+        on_expire = None
+
+        def __init__(self) -> None:
+            self.on_expire = 3
+
+    class OfThree(Counting):
+        def on_expire(self, key: Any, time: Any, state: Row) -> None:
+            """Takes one too many."""
+
     flow = fn.Dataflow("ends")
-    untimed = flow.source("untimed", fn.rate(1))
-    with pytest.raises(DataflowError, match=r"no time; expected source.*time="):
-        untimed.map("M", fn.expiring(Counting(), 1), key="k")
+    source = flow.source("S", fn.rate(1), time="at")
+    kept = source.map("K", Counting(), "k", ttl=1)
+    untimed = flow.source("untimed", fn.rate(1)).map("P", Counting(), "k")
+    refused: list[tuple[Any, str]] = [
+        (dict, "has ttl=.* keeps none"), (Awaiting(), "ttl= and an async process"),
+        (Timed(), r"ttl= and a timed function.*at.call"), (Fixed(), "initial_state.. returns"),
+        (Unending(), "on_expire is 3; expected a method"), (OfThree(), "its on_expire takes 3 parameters"),
+    ]  # fmt: skip
+    for given, words in refused:
+        with pytest.raises(DataflowError, match=words):
+            source.map("M", given, "k", ttl=1)
+        with pytest.raises(DataflowError, match=words):
+            check_updates(flow.graph(), {"K": fn.Update(given)})
+    with pytest.raises(DataflowError, match=r"has ttl=1, .*'untimed'.*no time; expected source.*clock"):
+        untimed.map("M", Counting(), "k", ttl=1)
     with pytest.raises(DataflowError, match="has no key"):
-        flow.source("S", fn.rate(1), time="at").map("N", fn.expiring(Counting(), 1))
+        source.map("M", Counting(), ttl=1)
+    with pytest.raises(DataflowError, match=r"has ttl=1, and rows of a loop.*in front of the loop"):
+        source.iterate("L", lambda inside: (inside.map("M", Counting(), "k", ttl=1),) * 2)
+    with pytest.raises(PlanError, match=r"'P' .map. was declared without ttl="):
+        check_updates(flow.graph(), {"P": fn.Update(Counting(), ttl=1)})
+    with pytest.raises(PlanError, match=r"'K' .map. has no windows"):
+        check_updates(flow.graph(), {"K": fn.Update(Counting(), windows=fn.tumbling(1))})
+    assert kept.name == "K"
+
+
+def test_a_change_keeps_the_ttl_or_replaces_it() -> None:
+    """Whichever holds, it is that of the next row of a key, and never shortens what earlier rows have given."""
+    operator = counting().instance.operator
+    for given, lasts in ((fn.Update(Counting()), 10), (fn.Update(Counting(), ttl=4), 4)):
+        assert following(operator.function, configured(operator, given)).ttl == lasts
+        assert returning(following(operator.function, configured(operator, given)), None, None).ttl == lasts
+    run = counting()
+    run.frame([{"k": 1}, {"k": 2}], [0, 0])
+    run.instance.run_function(configured(operator, fn.Update(Counting(), ttl=4)), "u1")
+    run.executor.rebuild()
+    run.frame([{"k": 1}, {"k": 3}], [2, 2])
+    assert [row["k"] for row in shown(run.fire((0, 7)))] == [3]
+    assert sorted(row["k"] for row in shown(run.fire((0, 11)))) == [1, 2]
 
 
 def test_timestamps_end_after_seconds() -> None:
-    """The end is shown as the source's times are."""
-
-    class At:
-        time = datetime(2024, 1, 1)
-
-        def call(self, time: datetime) -> None:
-            assert time == datetime(2024, 1, 1, 1)
-
-    function = fn.expiring(Counting(), 3600)
-    state = function.initial_state()
-    function.process({"k": 1}, state, At())
-    assert state == {"state": {"n": 1}, "until": datetime(2024, 1, 1, 1)}
+    """A ttl is in the unit of the source's times."""
+    assert (Expiring(Counting(), 1.5).lasts(True), Expiring(Counting(), 1.5).lasts(False)) == (1_500_000_000, 2)

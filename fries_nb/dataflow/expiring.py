@@ -1,9 +1,9 @@
 """State that ends: a map or flat_map with ``ttl=`` forgets a key for which no row has come for so long.
 
 Time is that of the rows. Each row puts off the end of its key, which is an entry of the operator's agenda (see
-``progress.agenda.EndAgenda``), so the user's state is kept as it is, and ends are in checkpoints and move with their
-keys as all entries do. A key is never forgotten too early; it lasts longer where rows run ahead of the frontier, since a
-row that comes before its key has ended finds it as it is.
+``progress.agenda.EndAgenda``). So the user's state is kept as it is, and ends are in checkpoints and move with their
+keys as all entries do. A key is never forgotten too early; it lasts longer where rows run ahead of the frontier, since
+a row that comes before its key has ended finds it as it is.
 
 >>> class Counter:
 ...     def process(self, row, state):

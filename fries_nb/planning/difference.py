@@ -30,6 +30,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from fries_nb.dataflow.builder import is_copy
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.operators import takes_state
@@ -258,6 +259,7 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         "chain": (was.chain, now.chain),
         "awaiting": (was.awaiting or "none", now.awaiting or "none"),
         "cohort": (_cohort_words(was.cohort), _cohort_words(now.cohort)),
+        "ttl": tuple("some" if isinstance(one, Expiring) else "none" for one in (ran, runs)),
         "unique_per_transaction": (was.unique_per_transaction, now.unique_per_transaction),
     }
     kept = _kept_by_changes(runs)

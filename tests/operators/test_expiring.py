@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
@@ -9,13 +10,18 @@ import pytest
 from window_setting import TimedRun, shown
 
 import fries_nb as fn
+from fries_nb.changes.function_versions import function_text
 from fries_nb.dataflow import Kind, Operator
 from fries_nb.dataflow.expiring import Expiring
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import check_updates, configured, returning
 from fries_nb.dataflow.windowing import following
 from fries_nb.errors import DataflowError, PlanError
 from fries_nb.operators.instance import Instance
+from fries_nb.planning.difference import Difference
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.report.change_rows import users_function
+from fries_nb.storage.flow_shape import conflict, flow_of
 
 Row = dict[str, Any]
 
@@ -192,3 +198,40 @@ def test_a_change_keeps_the_ttl_or_replaces_it() -> None:
 def test_timestamps_end_after_seconds() -> None:
     """A ttl is in the unit of the source's times."""
     assert (Expiring(Counting(), 1.5).lasts(True), Expiring(Counting(), 1.5).lasts(False)) == (1_500_000_000, 2)
+
+
+def ending(ttl: float | None, function: Any = None) -> Graph:
+    """A dataflow with a map that has this ttl."""
+    source = fn.Dataflow("ends").source("S", fn.rate(1), time="at")
+    source.map("K", function or Counting(), "k", ttl=ttl).sink("out", fn.memory())
+    return source.flow.graph()
+
+
+def test_a_declaration_with_another_ttl_is_a_change() -> None:
+    """One with a ttl where there was none, or without, is another operator: to a run, and to its checkpoint."""
+    found = Difference.of(ending(3600), ending(60))
+    assert [one.aspects for one in found.changed] == [{"function": "ttl: 3600 -> 60"}]
+    assert found.functions["K"].ttl == 60
+    check_updates(ending(3600), found.functions)
+    assert not Difference.of(ending(60), ending(60)).changed
+    for before, after, words in ((None, 60, "none -> some"), (60, None, "some -> none")):
+        aspects = {one.name: one.aspects for one in Difference.of(ending(before), ending(after)).changed}
+        assert aspects["K"]["ttl"] == words
+        assert "K: map by k" in conflict(flow_of(ending(before), "run"), ending(after))
+    assert conflict(flow_of(ending(60), "run"), ending(30)) == ""
+
+
+def test_what_runs_is_shown_with_its_ttl() -> None:
+    """As text, and where a change is drawn."""
+    assert function_text(Expiring(Doubling(2), 60)) == "Doubling(by=2), ttl=60"
+    assert users_function(Expiring(Doubling(2), 60)) == Doubling(2)
+
+
+@dataclass
+class Doubling:
+    """Keeps a state, and has a text."""
+
+    by: int
+
+    def process(self, row: Row, state: Row) -> Row:
+        return row

@@ -391,13 +391,21 @@ class DataflowBuilder:
         """Declare a window, a reduce or a join of two streams, and the sink of its late rows."""
         columns = timed_key(kind, name, key)
         check_function(name, function, columns, kind)
-        checked_late(kind, name, late, self._scope)
         operator = Operator(
-            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
-            on_error=self._policy(name, on_error), begins_transactions=not function.early,
+            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, on_error=self._policy(name, on_error),
+            begins_transactions=not function.early,
         )  # fmt: skip
+        return self._add_with_late(operator, (stream, *others), late, workers)
+
+    def _add_with_late(
+        self, operator: Operator, inputs: tuple[Stream, ...], late: Sink | None, workers: int | None,
+        identity: Identity | None = None,
+    ) -> Stream:
+        """Declare an operator that works by time, and the sink of its late rows."""
+        name = operator.name
+        checked_late(operator.kind, name, late, self._scope)
         with self._taking_back():
-            results = self._add(operator, (stream, *others), workers, None)
+            results = self._add(replace(operator, branches=1 if late is None else 2), inputs, workers, identity)
             if late is not None:
                 self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
         return results

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fries_nb.dataflow.windowing import NS_PER_S, UNIT, ConfiguredFunction, is_duration, ticks
+from fries_nb.dataflow.windowing import UNIT, ConfiguredFunction, is_positive, ticks
 from fries_nb.errors import DataflowError
 
 
@@ -55,6 +55,6 @@ def checked_ttl(operator: str, ttl: object) -> float:
     Raises:
         DataflowError: it is no number above 0; names the operator.
     """
-    if not is_duration(ttl) or ttl * NS_PER_S < 1:
+    if not is_positive(ttl):
         raise DataflowError(f"operator {operator!r} has ttl={ttl!r}; expected a number above 0, {UNIT}")
     return ttl

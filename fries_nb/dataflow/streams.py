@@ -9,7 +9,7 @@ time, or one whose rows may be late, is found by the call that declares the oper
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from fries_nb.dataflow.arguments import (
@@ -34,11 +34,13 @@ from fries_nb.dataflow.top_rows import top
 from fries_nb.dataflow.traits import TRAITS
 from fries_nb.dataflow.windowing import (
     EACH_TIME,
+    UNIT,
     AnyWindowing,
     CountWindowing,
     WindowFunction,
     checked_lateness,
     checked_windowing,
+    is_positive,
 )
 from fries_nb.errors import DataflowError
 
@@ -178,6 +180,22 @@ def _counted_key(name: str, key: Columns | None, given: Mapping[str, object]) ->
                 "since no row is late there, and rows leave when a window is full"
             )
     return timed_key(Kind.WINDOW, name, key)
+
+
+def checked_within(name: str, within: object, scope: StreamScope) -> float:
+    """The validated duration of a dedup.
+
+    Raises:
+        DataflowError: it is no number above 0, or rows would meet themselves in a loop.
+    """
+    if not is_positive(within):
+        raise DataflowError(f"dedup {name!r} has within={within!r}; expected a number above 0, {UNIT}")
+    if scope.level:
+        raise DataflowError(
+            f"dedup {name!r} of {scope.described} has within={within!r}, and rows of a loop come back at their times; "
+            "expected it in front of the loop or behind it"
+        )
+    return within
 
 
 def checked_late(kind: Kind, name: str, late: object, scope: StreamScope) -> None:
@@ -546,8 +564,15 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
         )
         return self.flow._add(operator, (self,), workers, None if one_to_many else self.identity)
 
-    def dedup(self, name: str, on: Columns, unique: bool | None = None, workers: int | None = None) -> Stream:
+    def dedup(
+        self, name: str, on: Columns, unique: bool | None = None, workers: int | None = None,
+        within: float | None = None, late: Sink | None = None,
+    ) -> Stream:
         """Declare an operator that passes on the first row of each key; null is a value like any other.
+
+        With ``within=``, a row passes if no row of its key has passed whose time is at most so far away from its own.
+        Rows that do not pass count for nothing, so the time counts from the first row, and a key that is silent for so
+        long costs no memory.
 
         Args:
             name: see ``map``.
@@ -556,16 +581,30 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
                 is the identity of a stream that has not been multiplied (children of a flat_map may have their own
                 identities).
             workers: see ``map``.
+            within: how far apart rows of a key have to be to pass both, by their times: in seconds, or units of the
+                source's integers. ``None`` passes one row of a key for good.
+            late: with ``within``, the sink ``<name>.late`` of rows that come so late that the rows with which they
+                would have to be compared may be forgotten.
 
         Returns:
             The output.
 
         Raises:
-            DataflowError: ``on`` names no column; duplicate or empty name.
+            DataflowError: ``on`` names no column; duplicate or empty name; ``within`` is no number above 0, or inside
+                of a loop; ``late`` without it; no source with ``time=`` above, or one with ``late=`` and no ``late``
+                here.
         """
         columns = needed_columns("dedup", name, on)
         is_unique = is_identity(columns, self.identity) if unique is None else unique
         operator = Operator(name, unique_per_transaction=is_unique, kind=Kind.DEDUP, key=columns)
+        if within is not None:
+            duration = checked_within(name, within, self.flow._scope)
+            timed = replace(operator, kind=Kind.DEDUP_WITHIN, function=duration)
+            return self.flow._add_with_late(timed, (self,), late, workers, self.identity)
+        if late is not None:
+            raise DataflowError(
+                f"dedup {name!r} has late={late!r} and compares rows whatever their times; expected within= with it"
+            )
         return self.flow._add(operator, (self,), workers, self.identity)
 
     def aggregate(self, name: str, by: Columns | None, columns: Mapping[str, str]) -> Stream:

@@ -96,6 +96,11 @@ def is_duration(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
+def is_positive(value: object) -> TypeGuard[float]:
+    """Whether a value is a duration of at least a nanosecond."""
+    return is_duration(value) and value * NS_PER_S >= 1
+
+
 def ticks(duration: float, is_timestamp: bool) -> int:
     """A duration in the unit of times: nanoseconds for timestamps, otherwise the integers of the column."""
     return round(duration * NS_PER_S) if is_timestamp else math.ceil(duration)
@@ -347,7 +352,7 @@ def checked_windowing(name: str, windowing: object) -> AnyWindowing:
 
 def _check_lengths(name: str, size: float, every: float) -> None:
     for what, value in (("windows of", size), ("a window every", every)):
-        if not _is_positive(value):
+        if not is_positive(value):
             raise DataflowError(f"window {name!r} has {what} {value!r}; expected a number above 0, {UNIT}")
     if every > size:
         raise DataflowError(
@@ -361,8 +366,6 @@ def _check_lengths(name: str, size: float, every: float) -> None:
         )
 
 
-def _is_positive(value: object) -> bool:
-    return is_duration(value) and value * NS_PER_S >= 1
 
 
 def _check_offset(name: str, offset: object, every: float) -> None:
@@ -400,9 +403,9 @@ def _check_timezone(name: str, timezone: object) -> None:
 
 def _check_session(name: str, windowing: SessionWindowing) -> None:
     gap, longest = windowing.gap, windowing.longest
-    if not _is_positive(gap):
+    if not is_positive(gap):
         raise DataflowError(f"window {name!r} has sessions with a gap of {gap!r}; expected a number above 0, {UNIT}")
-    if longest is not None and (not _is_positive(longest) or longest < gap):
+    if longest is not None and (not is_positive(longest) or longest < gap):
         raise DataflowError(
             f"window {name!r} has sessions with longest={longest!r}; expected a number of at least the gap, {gap!r}"
         )

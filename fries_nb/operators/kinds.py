@@ -38,6 +38,7 @@ from fries_nb.operators.error_policy import (
     undoable,
     whole,
 )
+from fries_nb.operators.first_rows import fade_step, first_step
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.key_ends import due_or_end_step, forget_step
 from fries_nb.operators.paired_rows import comparison_step
@@ -152,6 +153,7 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.SELF_JOIN: OperatorCall(self_join_step),
     Kind.JOIN: OperatorCall(join_step),
     Kind.DEDUP: OperatorCall(dedup_step),
+    Kind.DEDUP_WITHIN: OperatorCall(first_step, due=fade_step),
     Kind.COMPARISON: OperatorCall(comparison_step),
     Kind.WINDOW: _WINDOW_CALL,
     Kind.REDUCE: _WINDOW_CALL,

@@ -30,6 +30,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fries_nb.dataflow.keys import why_unchangeable
+from fries_nb.operators.first_rows import PassedTimes
 from fries_nb.operators.timed_joins import OpenRows
 from fries_nb.operators.window_steps import OpenWindow, Span
 from fries_nb.progress.times import EARLIEST, LATEST
@@ -126,7 +127,8 @@ def rows_of_key(
     """The row of a key, or one for each open window if it is a key of an operator with windows.
 
     A key of a join of two streams has one for each of its open rows, with the column ``_side`` and, as ``_start`` and
-    ``_end``, the first and the last time of rows that may be its partners; ``None`` for no limit.
+    ``_end``, the first and the last time of rows that may be its partners; ``None`` for no limit. One of a dedup within
+    a time has one for each row that has passed, with its time and the last time of rows for which it counts.
 
     Args:
         key: the key.
@@ -141,6 +143,10 @@ def rows_of_key(
             for row in some:
                 limits = [None if t in (EARLIEST, LATEST) else shown(t) for t in (row.first, row.last)]
                 yield StateRow(key, {**row.as_dict(), "_side": side}, size(row), bin, worker, tuple(limits))
+        return
+    if isinstance(value, PassedTimes):
+        for first, last in value.items():
+            yield StateRow(key, True, size(value) // len(value), bin, worker, (shown(first), shown(last)))
         return
     if not is_windows(value):
         yield StateRow(key, value, size(value), bin, worker)
@@ -161,7 +167,7 @@ def bounds_of(span: Span, shown: Callable[[int], Any]) -> tuple[Any, ...]:
 
 def is_windows(value: object) -> bool:
     """Whether it is the state of a key with open windows or rows, as timed kinds of operators keep it."""
-    if isinstance(value, OpenRows):
+    if isinstance(value, OpenRows | PassedTimes):
         return True
     return isinstance(value, dict) and bool(value) and all(isinstance(one, OpenWindow) for one in value.values())
 

@@ -154,11 +154,12 @@ class Visit(Stateful):
 def test_visits_end_once_through_a_change_a_rescale_and_the_loss_of_a_host(
     started: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """A person that comes back has a new state; the states that are there are those of visits that have not ended."""
+    """A person that comes back has a new state; states are those of visits that have not ended; and a dedup in time."""
     flow, count = fn.Dataflow("visits"), 30_000
     numbers = fn.rate(1_000, count=count, row=lambda value: {"key": value // BURST % PEOPLE})
     source = flow.source("S", numbers, time="value", workers=1, ahead=SILENT)
     source.map("V", Visit(1), key="key", workers=2, ttl=SILENT).sink("out", fn.memory())
+    source.dedup("F", on="key", within=30, workers=2).sink("firsts", fn.memory())
     run = started(flow, checkpoint=tmp_path / "c", commit_interval_s=0.3)
     until(lambda: run.metrics().operators["out"].processed > 3, run)
     assert len(run.state("V")) < 10  # of as many as have come
@@ -178,4 +179,5 @@ def test_visits_end_once_through_a_change_a_rescale_and_the_loss_of_a_host(
     visits = Counter((first // BURST % PEOPLE, BURST, first) for first in range(0, count, BURST))
     assert found(run, "out", "key", "n", "first") == visits
     assert found(run, "out", "version").keys() == {(1,), (2,)}
+    assert found(run, "firsts", "value") == Counter((value,) for value in range(count) if value % BURST in (0, 31))
     assert run.audit().serializable

@@ -52,7 +52,8 @@ class StateRow(NamedTuple):
         bytes: size of the pickled state.
         bin: the bin of the key.
         worker: index of the worker that has it.
-        window: beginning and end of the window that it belongs to; empty if it belongs to none.
+        window: beginning and end of the window that it belongs to; of a key that ends by itself its end alone; empty if
+            there is neither.
     """
 
     key: Any
@@ -82,8 +83,10 @@ def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
     for name, values in _value_columns(held).items():
         columns[_free(name, columns)] = values
     if any(row.window for row in held):
-        windows = [row.window or (None, None) for row in held]
-        columns |= {"_start": [start for start, _ in windows], "_end": [end for _, end in windows]}
+        windows = [(None, None, *row.window)[-2:] for row in held]
+        begins = any(len(row.window) > 1 for row in held)
+        columns |= {"_start": [start for start, _ in windows]} if begins else {}
+        columns["_end"] = [end for _, end in windows]
     known = {f"_{name}": map(attrgetter(name), held) for name in ("bytes", "bin", "worker")}
     made = {name: series(values) for name, values in columns.items()}
     for name in keys:  # a key of null and one of NaN are two, and pandas has one word for both
@@ -100,7 +103,8 @@ def key_name(column: str) -> str:
 def states_of(table: Any, key_columns: Sequence[str]) -> list[Any] | str:
     """The states of which ``state_table`` has made a table, by row; or why they cannot be made of it again."""
     keys = {*map(key_name, key_columns)}
-    parts = [name for name in table if name not in keys and name not in ("_bytes", "_bin", "_worker")]
+    about = {*_OURS} - ({"_start", "_end"} if "_start" in table else set())  # when a key ends is no part of its state
+    parts = [name for name in table if name not in keys and name not in about]
     # What is no dict of its own columns: lists, names that the key has as well, windows.
     renamed = [name for name in parts if str(name).startswith("value_") or name in ("_start", "_end")]
     if renamed:

@@ -221,9 +221,9 @@ def test_a_declaration_with_another_ttl_is_a_change() -> None:
     assert conflict(flow_of(ending(60), "run"), ending(30)) == ""
 
 
-def test_what_runs_is_shown_with_its_ttl() -> None:
+def test_what_runs_is_shown_as_the_users_function() -> None:
     """As text, and where a change is drawn."""
-    assert function_text(Expiring(Doubling(2), 60)) == "Doubling(by=2), ttl=60"
+    assert function_text(Expiring(Doubling(2), 60)) == "Doubling(by=2)"
     assert users_function(Expiring(Doubling(2), 60)) == Doubling(2)
 
 

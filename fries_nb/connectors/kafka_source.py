@@ -3,7 +3,7 @@
 Partitions are splits, offsets positions. A worker reads all of its partitions with one consumer, to which they are
 assigned at the offsets of their positions; no consumer group is used. A split whose turn it is takes what the consumer
 has fetched for its partitions. Offsets have gaps, of transactions and of compaction, so a position has the number of
-rows before it and the next offsets.
+rows before it and the next offsets, and the columns that messages had which those of the plan lack.
 
 Partitions that are added to the topic while it is read are dealt to the splits in turn, and read from their first
 message on; the offsets in them follow the others in a position. The client counts partitions every ten seconds.
@@ -44,7 +44,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
-from fries_nb.dataflow.columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN, clash
 from fries_nb.errors import ColumnError, FriesError, SourceError, exception_text, unknown
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.storage.part_files import unified
@@ -175,6 +175,19 @@ class MessageDecoder:
         self._decode = decode  # from a message to its row; ``None`` for JSON
         self._is_fixed = schema is not None
         self._adds_columns = adds_columns  # whether messages may add to columns that are known
+
+    def learn(self, columns: bytes, of: str) -> None:
+        """Go on with columns that others have learned, as an earlier attempt; ``of`` says which, for an error."""
+        learned = pa.ipc.read_schema(pa.py_buffer(columns))
+        try:
+            self.columns = unified(self.columns, learned)
+        except ColumnError as error:
+            refused = clash(self.columns, learned)
+            assert refused is not None, "they do not go together"
+            raise SourceError(
+                f"{of} has learned column {error.column!r} as {refused[2]}, and another one read beside it as "
+                f"{refused[1]}; expected one type, or schema= with a type that holds the values of all messages"
+            ) from error
 
     def batch(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Failures]:
         """Decode messages; returns the rows, and why the other messages are none."""
@@ -422,14 +435,18 @@ class KafkaSource(RuntimeSource):
         """Begin to fetch the messages of a split; see ``Source``."""
         topic = self._topic
         columns, parts, added, step = split.content
+        place = _KafkaPlace.of(position)
         if self._fetched is None:
             self._fetched = FetchedMessages(topic.cluster, topic.name)
         if self._decoder is None:
             self._decoder = MessageDecoder(topic.decode, topic.schema, topic.adds_columns)
             if topic.schema is None and columns is not None:
                 self._decoder.columns = pa.ipc.read_schema(pa.py_buffer(columns))
+        if topic.schema is None and place.columns is not None:
+            self._decoder.learn(place.columns, f"{self!r}, split {split.number}")
         spans = [PartitionSpan(*part) for part in parts]
-        return KafkaReader(topic, spans, position, self._fetched, self._decoder, itertools.count(added, step))
+        numbers = itertools.count(added, step)
+        return KafkaReader(topic, spans, position.row, place, self._fetched, self._decoder, columns, numbers)
 
 
 class PartitionSpan(NamedTuple):
@@ -440,6 +457,19 @@ class PartitionSpan(NamedTuple):
     end: int
 
 
+class _KafkaPlace(NamedTuple):
+    """What a position has beside the number of its row."""
+
+    offsets: list[int] | None  # of the next messages; ``None`` at the beginning
+    columns: bytes | None = None  # those that were learned from messages, as a serialized Arrow schema
+
+    @classmethod
+    def of(cls, position: Position) -> _KafkaPlace:
+        """The place of a position: offsets alone, if no more was known than the split has."""
+        at = position.at
+        return cls(*at) if at and isinstance(at[0], list) else cls(at)
+
+
 class KafkaReader(RuntimeReader):
     """Reads the partitions of one split; see ``SplitReader``."""
 
@@ -447,16 +477,21 @@ class KafkaReader(RuntimeReader):
         self,
         topic: KafkaTopic,
         parts: Sequence[PartitionSpan],
-        position: Position,
+        row: int,
+        place: _KafkaPlace,
         fetched: FetchedMessages,
         decoder: MessageDecoder,
+        columns: bytes | None,
         added: Iterator[int],
     ) -> None:
         self.undecoded: list[Undecoded] = []  # the messages that were no rows; taken by the caller
         self._topic = topic
         self._fetched = fetched
         self._decoder = decoder
-        offsets = [part.first for part in parts] if position.at is None else position.at
+        offsets = [part.first for part in parts] if place.offsets is None else place.offsets
+        # ``columns``: those of the split, which positions need not have
+        self._packed_columns = decoder.columns, place.columns if place.columns != columns else None
+        self._split_columns = columns
         known = itertools.islice(added, len(offsets) - len(parts))
         parts = [*parts, *(PartitionSpan(number, 0, 0) for number in known)]
         # ``added``: the numbers of partitions of the split that may be added to the topic
@@ -464,8 +499,7 @@ class KafkaReader(RuntimeReader):
         self._parts = dict(enumerate(parts))
         self._offsets = list(offsets)
         self._turn = 0
-        # position of the first row to read
-        self.position = Position(position.row, list(offsets))  # position of the next row
+        self.position = self._at(row)  # position of the next row; at first of the first one to read
         for index, part in enumerate(parts):
             fetched.begin(part.partition, offsets[index])
             self._end_if_read(index)
@@ -512,8 +546,17 @@ class KafkaReader(RuntimeReader):
             if messages:
                 break
         row += 0 if batch is None else batch.num_rows
-        self.position = Position(row, list(self._offsets)) if self._parts else None
+        self.position = self._at(row) if self._parts else None
         return batch
+
+    def _at(self, row: int) -> Position:
+        """A position: with the columns, if others than those of the split, since they decide what may come."""
+        schema, packed = self._packed_columns
+        if self._decoder.columns is not schema:
+            now = self._decoder.columns.serialize().to_pybytes()
+            packed = now if now != self._split_columns else None
+            self._packed_columns = self._decoder.columns, packed
+        return Position(row, list(self._offsets) if packed is None else [list(self._offsets), packed])
 
     def _begin_added(self) -> None:
         while not self._topic.ends and self._next < self._fetched.partitions:

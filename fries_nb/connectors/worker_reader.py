@@ -76,6 +76,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
 from typing import NamedTuple
 
@@ -102,12 +103,13 @@ from fries_nb.connectors.source import (
 from fries_nb.dataflow.columns import COHORT, DUE, TRANSACTION
 from fries_nb.dataflow.starts import AtRow, SourceStart
 from fries_nb.dataflow.windowing import EventTime
-from fries_nb.errors import SourceError, exception_text
+from fries_nb.errors import SinkError, SourceError, exception_text
 from fries_nb.operators.instance import FAILURES
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import cohorts
 from fries_nb.protocol.trace import ROW_BITS, SourceRow
+from fries_nb.storage.part_files import fitted, unified
 
 MOST_PLACES = 16
 """Number of splits of a worker whose places are told."""
@@ -164,9 +166,21 @@ def joined(pieces: list[Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], 
     order = _order(pieces) if any(piece.batch.num_rows > 1 for piece in pieces) else None
     try:
         batch = pa.concat_batches([piece.batch for piece in pieces])
-        return batch if order is None else batch.take(pa.array(order)), order
-    except pa.ArrowException as error:
-        raise SourceError(f"splits of one source gave rows with different columns: {error}") from error
+    except pa.ArrowInvalid:  # their columns differ
+        batch = pa.concat_batches(_with_all_columns(pieces))
+    return batch if order is None else batch.take(pa.array(order)), order
+
+
+def _with_all_columns(pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
+    """The rows of pieces with the columns of all: a split may have learned of one that others have not met yet."""
+    try:
+        whole = reduce(unified, (piece.batch.schema for piece in pieces))
+        return [fitted(piece.batch, whole) for piece in pieces]
+    except SinkError as error:
+        raise SourceError(
+            f"splits {', '.join(str(piece.split.number) for piece in pieces)} of one source gave rows whose columns "
+            f"do not go together: {error}"
+        ) from error
 
 
 def described(pieces: list[Piece], order: np.ndarray[tuple[int], np.dtype[np.int64]] | None, index: int) -> str:

@@ -9,15 +9,16 @@ Adaptive batch size: the number of tuples that a worker processes in about two m
 Between slices a worker checks its events and its output buffers, so a slice must be short. The fixed cost of a slice,
 of cutting and assembling columns or of calling a vectorised function, does not shrink with the number of tuples. A
 linear regression over slices of several sizes separates it from the cost of a tuple, and the tuples are given at least
-as much time as it takes, so that little more than half of the time is overhead, however wide the rows are. A single
-outlier is ignored, since other threads may have used the processor; two in a row indicate another function or other
-input.
+as much time as it takes, so that little more than half of the time is overhead, however wide the rows are. A slice
+that is much slower than expected is ignored, since other threads may have used the processor; three in a row indicate
+another function or other input. One that is much faster is believed at once: nothing makes a slice faster by chance.
 
 >>> slices = AdaptiveBatchSize()
 >>> slices.learn(100_000, 64), slices.quota       # fast: twice as many next time
 (None, 128)
->>> slices.learn(9_000_000, 128), slices.quota    # slow: half as many
-(None, 64)
+>>> for _ in range(3): slices.learn(9_000_000, 128)
+>>> slices.quota                                  # slow, and not by chance: half as many
+64
 >>> slices.learn(8_900_000, 64), slices.quota     # that was no faster: the slice costs, not its tuples
 (None, 128)
 """
@@ -46,6 +47,8 @@ SLICE_NS = 2_000_000
 MOST_PER_SLICE = 16_384
 _KEPT = 0.8
 """Weight of earlier slices, reduced at each slice."""
+BELIEVED = 3
+"""Number of slices in a row that are much slower than expected, from which on they tell what is to be expected."""
 _SPREAD = 0.01
 """Minimum variance of sizes, relative to the square of their mean, at which the costs can be separated."""
 
@@ -53,17 +56,17 @@ _SPREAD = 0.01
 class AdaptiveBatchSize:
     """The size of the next slice, in tuples."""
 
-    __slots__ = ("_fixed", "_outlier", "_sums", "_tuple", "quota")
+    __slots__ = ("_fixed", "_slow", "_sums", "_tuple", "quota")
 
     def __init__(self) -> None:
         self.quota = 64
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._fixed = self._tuple = 0.0
-        self._outlier: tuple[int, int] | None = None
+        self._slow: list[tuple[int, int]] = []  # durations and sizes of the last slices, if they were much slower
 
     def learn(self, took_ns: int, taken: int) -> None:
         """Update the size of the next slice from the duration of this one."""
-        if not taken:
+        if not taken or self._is_by_chance(took_ns, taken):
             return
         if not self._fit(took_ns, taken):  # another size will tell
             shorter, longer = took_ns > 2 * SLICE_NS, took_ns <= 2 * SLICE_NS
@@ -75,16 +78,25 @@ class AdaptiveBatchSize:
         elif longer and taken == self.quota:
             self.quota = min(self.quota * 2, MOST_PER_SLICE)
 
+    def _is_by_chance(self, took_ns: int, taken: int) -> bool:
+        """Whether a slice is to be ignored; forgets all slices before it if it shows that these say nothing."""
+        expected = self._fixed + self._tuple * taken
+        if not self._sums[0]:
+            return False
+        if took_ns > expected * 4 + SLICE_NS:
+            self._slow.append((took_ns, taken))
+            if len(self._slow) < BELIEVED:
+                return True
+            self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+            for slow in self._slow[:-1]:
+                self._add(*slow)
+        elif took_ns < expected / 4 - SLICE_NS:
+            self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self._slow.clear()
+        return False
+
     def _fit(self, took_ns: int, taken: int) -> bool:
         """Fit the costs of a slice and of a tuple; returns whether the sizes vary enough to separate them."""
-        expected = self._fixed + self._tuple * taken
-        before, self._outlier = self._outlier, None
-        if not expected / 4 - SLICE_NS < took_ns < expected * 4 + SLICE_NS:
-            self._outlier = (took_ns, taken)
-            if before is None:
-                return False
-            self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
-            self._add(*before)
         self._add(took_ns, taken)
         weight, x, y, xx, xy = self._sums
         mean = x / weight

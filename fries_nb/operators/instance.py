@@ -48,6 +48,7 @@ from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.operators.arms import Arms
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
+from fries_nb.operators.joined_names import JoinedNames
 from fries_nb.operators.row_versions import Earlier, is_declared, settled, with_fix, with_steps
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
 from fries_nb.progress.agenda import Agenda, EndAgenda
@@ -171,6 +172,7 @@ class Instance:
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
         self.sides: dict[str, pa.Schema] = {}  # of a join of two streams, the columns of each side that has come
+        self.names = JoinedNames(worker.operator)  # of a join, what the columns of both sides are called behind it
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.brought_out = BroughtOut(operator.name)
@@ -255,6 +257,7 @@ class Instance:
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
         fork.written.needed, fork.hide, fork.identities = self.written.needed, self.hide, self.identities
         fork.brought_out, fork.sides, fork.calls = self.brought_out, self.sides, self.calls
+        fork.names = self.names
         return fork
 
     def merge(self, fork: Instance) -> None:

@@ -576,8 +576,8 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
         if not waiting[1]:
             state.drop(values)
         left, right = (mine, partner) if here == "left" else (partner, mine)
-        new = {name + suffix if name in left else name: value for name, value in right.items() if name not in key}
-        emit(derived(left | new, row))
+        new = {name: value for name, value in right.items() if name not in key}
+        emit(derived(left | _renamed(new, left, suffix, instance), row))
         if matched is not None:
             matched(row, values, here, True)
 
@@ -600,17 +600,23 @@ def join_step(instance: Instance, behind: Behind) -> Step:
         if made is not None:
             made(row, len(found))
         for columns in draw(found):
-            emit(row | _renamed(columns, row, suffix, instance.worker.operator))
+            emit(row | _renamed(columns, row, suffix, instance))
 
     return step
 
 
-def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> dict[str, Any]:
-    """A table's columns under names that the row does not have."""
-    if not any(name in row for name in columns):
+def _renamed(columns: dict[str, Any], row: dict[str, Any], suffix: str, instance: Instance) -> dict[str, Any]:
+    """Columns of the right side under names that the row does not have; each has the same name in all rows."""
+    names = instance.names
+    if names.is_plain and not any(name in row for name in columns):
         return columns
-    new = {name + suffix if name in row else name: value for name, value in columns.items()}
+    known = names.known.get("right", {})
+    called = {name: name + suffix if name in row else known.get(name, name) for name in columns}
+    if any(known.get(name) != now for name, now in called.items()):
+        names.settle({}, called)
+    new = {called[name]: value for name, value in columns.items()}
     if taken := [name for name in new if name in row]:
+        operator = instance.worker.operator
         raise DeclarationError(
             f"{operator} would overwrite the column {taken[0]!r}; give the join another suffix than {suffix!r}",
             operator,

@@ -45,7 +45,7 @@ from fries_nb.dataflow.columns import COHORT, DUE, TIME, TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, OperatorError, ProtocolError, TokenError
-from fries_nb.operators.conversion import to_arrow
+from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import Columns, Reads, Row, derived
 from fries_nb.operators.state import key_reader
@@ -173,7 +173,15 @@ def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBa
     columns = {}
     for place, name in enumerate(names):
         values = list(keys) if len(names) == 1 else [key[place] for key in keys]
-        columns[name] = to_arrow(values, came.field(name).type)
+        try:
+            columns[name] = to_arrow(values, came.field(name).type)
+        except NOT_ARROW as error:
+            operator = instance.worker.operator
+            raise OperatorError(
+                f"{operator} is by {name!r}, of which it has keys of several types ({error}); expected those of one "
+                "column: convert them in front of it, or say schema= at the source",
+                operator,
+            ) from error
     columns[DUE] = pa.repeat(pa.scalar(due_ns, pa.int64()), len(keys))
     if instance.identities:
         assert instance.brought_out is not None, "the operator is timed"
@@ -355,6 +363,19 @@ def timed_call(instance: Instance) -> Callable[[Row], Any]:
             at.end()
 
     def call(row: Row) -> Any:
+        # As ``begun``, whose two blocks would take as long as a short function.
+        key = read(row)
+        try:
+            state = find(key)
+        except TypeError:
+            state = None
+        at.begin(row, key)
+        try:
+            return process(row, touch(key) if state is None else state, at)
+        finally:
+            at.end()
+
+    def kept(row: Row) -> Any:
         with begun(row) as state:
             return process(row, state, at)
 
@@ -362,7 +383,9 @@ def timed_call(instance: Instance) -> Callable[[Row], Any]:
         with begun(row) as state:
             yield from process(row, state, at)
 
-    return drawn if is_generator(instance.function) else call
+    if is_generator(instance.function):
+        return drawn
+    return kept if hasattr(instance.function, "reached") else call
 
 
 @contextmanager

@@ -153,18 +153,38 @@ def note_side(instance: Instance, is_left: bool, schema: pa.Schema) -> None:
     Raises:
         OperatorError: the types of a key differ, or the columns of both sides cannot be named.
     """
-    mine, theirs = ("left", "right") if is_left else ("right", "left")
-    schema = pa.schema([one for one in schema if one.name not in HIDDEN])
+    mine, schema = "left" if is_left else "right", pa.schema([one for one in schema if one.name not in HIDDEN])
     if instance.sides.get(mine) == schema:
         return
+    if (before := _side_of(instance, is_left)) is not None:  # rows of another split may have more columns
+        newer = {one.name: one for one in schema if not pa.types.is_null(one.type)}
+        kept, known = [newer.get(one.name, one) for one in before], frozenset(before.names)
+        schema = pa.schema([*kept, *(one for one in schema if one.name not in known)])
+        if instance.sides.get(mine) == schema:
+            return
     instance.sides[mine] = schema
-    join, other = instance.function, instance.sides.get(theirs) or instance.function.told(not is_left)
-    if other is not None:
-        sides = (schema, other) if is_left else (other, schema)
-        try:
-            check_sides(instance.worker.operator, join, *sides, instance.operator.key)
-        except DataflowError as error:
-            raise OperatorError(str(error), instance.worker.operator) from None
+    instance.names.note(mine, schema.names)
+    other = _side_of(instance, not is_left)
+    if other is None:
+        return
+    sides = (schema, other) if is_left else (other, schema)
+    name, join, key = instance.worker.operator, instance.function, instance.operator.key
+    try:
+        check_sides(name, join, *sides, key)
+    except DataflowError as error:
+        raise OperatorError(str(error), name) from None
+    if join.function is None:
+        left, right = (tuple(side.names) for side in sides)
+        called = names_of_both(name, left, right, key, join.suffixes)
+        instance.names.settle(dict(zip(left, called[0], strict=True)), dict(zip(right, called[1], strict=True)))
+
+
+def _side_of(instance: Instance, is_left: bool) -> pa.Schema | None:
+    """The columns of a side as far as they are known: that have come, were told, or came in front of a checkpoint."""
+    side = "left" if is_left else "right"
+    known = instance.sides.get(side) or instance.function.told(is_left)
+    came = [column for column in instance.names.columns(side) if known is None or column not in known.names]
+    return pa.schema([*(known or ()), *((column, pa.null()) for column in came)]) if came else known
 
 
 def side_types(instance: Instance) -> dict[str, pa.DataType]:
@@ -172,8 +192,7 @@ def side_types(instance: Instance) -> dict[str, pa.DataType]:
     join: StreamJoin = instance.function
     if join.function is not None or join.how == "inner":
         return {}
-    known = [instance.sides.get(side) or join.told(side == "left") for side in ("left", "right")]
-    sides = [one for one in known if one is not None]
+    sides = [one for one in (_side_of(instance, True), _side_of(instance, False)) if one is not None]
     if len(sides) < 2:
         return {}
     left, right = (tuple(one.names) for one in sides)
@@ -304,12 +323,8 @@ class _Combining:
         return (made,) if type(made) is dict else rows_of(self._instance, made)
 
     def _merged(self, left: OpenRow | None, right: OpenRow | None) -> dict[str, Any]:
-        on, name = self._instance.operator.key, self._instance.worker.operator
-        left_names, right_names = self._names(left, is_left=True), self._names(right, is_left=False)
-        try:
-            named = names_of_both(name, left_names, right_names, on, self._join.suffixes)
-        except DataflowError as error:
-            raise OperatorError(str(error), name) from None
+        of = self._instance.names.of
+        named = of("left", self._names(left, is_left=True)), of("right", self._names(right, is_left=False))
         row = dict.fromkeys(named[0]) | dict.fromkeys(named[1])
         for one, names in ((right, named[1]), (left, named[0])):
             if one is not None:
@@ -320,8 +335,7 @@ class _Combining:
         """The columns of a row, or of rows of its side as far as they are known."""
         if row is not None:
             return row.names
-        known = self._instance.sides.get("left" if is_left else "right") or self._join.told(is_left)
-        return () if known is None else tuple(known.names)
+        return self._instance.names.columns("left" if is_left else "right")
 
 
 def pair_step(instance: Instance, behind: Behind) -> Step:

@@ -124,6 +124,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         brought_out: for a timed operator, likewise to the position that its counter has reached; see ``rollout``.
         came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
         feedback: for a loop's head, the frames on its feedback channels, in order of each.
+        names: for a join, side to each of its columns and its name behind the join, as far as known.
         needs: the user's definitions that ``bins`` need to be unpickled: module and qualified name of each.
         canaries: the applied changes that were canaries, or withdrawn, and open, so that the states are not in their
             form, whatever has become of them since.
@@ -149,6 +150,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     counts: dict[int, int] = {}
     canaries: tuple[str, ...] = ()
     brought_out: dict[int, int] = {}
+    names: dict[str, dict[str, str]] = {}
 
 
 class Configuration(msgspec.Struct, frozen=True):

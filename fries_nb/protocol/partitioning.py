@@ -247,7 +247,9 @@ def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[
     if targets.size == 1 or bool((targets == first).all()):
         return [(first, batch)]
     counts = np.bincount(targets, minlength=workers).tolist()
-    sorted_batch = batch.take(pa.array(targets.argsort(kind="stable")))
+    # Numbers of 16 bits are sorted by radix, in a quarter of the time of those of 64.
+    order = targets.astype(_PACKED).argsort(kind="stable")
+    sorted_batch = pc.take(batch, pa.array(order), boundscheck=False)
     parts = []
     start = 0
     for worker, count in enumerate(counts):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -31,7 +32,16 @@ from fries_nb.protocol.trace import identity_of
 from fries_nb.worker.events import GiveUpSplits, Supplied
 from fries_nb.worker.snapshot import Redistribution
 
-Rows = Sequence[Mapping[str, Any]]
+
+class CountedSource(RuntimeSource):
+    """A source of which it is known how many rows it has, as seeded runs read some beside lists."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of its rows."""
+
+
+Rows = Sequence[Mapping[str, Any]] | CountedSource
 
 FROM_THE_START: Mapping[WorkerId, Positions | None] = {}
 
@@ -60,7 +70,7 @@ def transaction_of_row(source: int, workers: int, number: int) -> int:
 class ListSource(RuntimeSource):
     """Rows in memory; split s of n has the rows s, s + n, ..."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         # the rows; the first one has all columns
         self._rows = pa.RecordBatch.from_pylist([dict(row) for row in rows])
 
@@ -127,12 +137,17 @@ def plans_of(graph: Graph, inputs: Mapping[str, Rows], workers: Mapping[str, int
     """
     return {
         name: replace(
-            planned(ListSource(inputs[name]), count, None, graph.operator(name).time, name),
+            planned(source_of(inputs[name]), count, None, graph.operator(name).time, name),
             cohort=graph.operator(name).cohort,
         )
         for name, count in workers.items()
         if name in graph  # others were removed since
     }
+
+
+def source_of(rows: Rows) -> RuntimeSource:
+    """The source of these rows."""
+    return rows if isinstance(rows, RuntimeSource) else ListSource(rows)
 
 
 class Supply:
@@ -362,20 +377,30 @@ def positions_of(instance: Instance, plan: SourcePlan, redistribution: Redistrib
 
 
 def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supplied]:
-    """The rows of a reader in small batches, which are slices of a larger one as in a Parquet file."""
+    """The rows of a reader in small batches, which are slices of larger ones as in a Parquet file."""
     batches: list[pa.RecordBatch] = []
-    positions: list[Positions] = []
+    positions: list[dict[int, Position | None]] = []
     bounds: list[Mapping[int, int]] = []
     while not reader.exhausted:
-        batch, _ = reader.read(due_ns, chance.randint(1, MOST_ROWS))
-        batches.append(batch)
-        positions.append(reader.moved)
-        bounds.append(reader.bounds)
-    if not batches:
-        return deque()
-    whole, starts = pa.concat_batches(batches), itertools.accumulate((batch.num_rows for batch in batches), initial=0)
-    slices = [whole.slice(start, batch.num_rows) for batch, start in zip(batches, starts, strict=False)]
-    return deque(map(Supplied, slices, positions, bounds))
+        batch, again_ns = reader.read(due_ns, chance.randint(1, MOST_ROWS))
+        if batch is not None:
+            batches.append(batch)
+            positions.append({})
+            bounds.append({})
+        elif again_ns is not None:
+            due_ns = again_ns
+        if batches:  # a split may come to its end without further rows
+            positions[-1] |= reader.moved
+            bounds[-1] = reader.bounds
+    return deque(map(Supplied, _sliced(batches), positions, bounds))
+
+
+def _sliced(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, those with the same columns as slices of one."""
+    for _, alike in itertools.groupby(batches, key=lambda batch: batch.schema):
+        some = list(alike)
+        whole, starts = pa.concat_batches(some), itertools.accumulate((one.num_rows for one in some), initial=0)
+        yield from (whole.slice(start, one.num_rows) for one, start in zip(some, starts, strict=False))
 
 
 def _rows_of(batches: Sequence[Supplied] | deque[Supplied] | None) -> int:

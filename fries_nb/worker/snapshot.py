@@ -99,7 +99,7 @@ def saved(instance: Instance) -> Snapshot:
     taken = Snapshot(
         name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
         needs=needs, rerouted=instance.rerouted, counts={bin: len(keys) for bin, keys in states.items()},
-        canaries=instance.canaries,
+        canaries=instance.canaries, names={side: dict(names) for side, names in instance.names.known.items()},
     )  # fmt: skip
     return replace(taken, **times)
 
@@ -169,6 +169,15 @@ def parking(epoch: int, instance: Instance) -> Park | TellController:
         return Park(epoch, (saved(instance),))
     except OperatorError as error:
         return TellController(Parked(epoch, instance.worker, error=str(error)))
+
+
+def _all_names(parts: Iterable[Snapshot]) -> dict[str, dict[str, str]]:
+    """The names of columns that any of a join's workers knows; those of all workers agree."""
+    found: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for side, names in part.names.items():
+            found[side] = {**found.get(side, {}), **names}
+    return found
 
 
 def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
@@ -260,6 +269,7 @@ def restore(
         instance.state.load(_states(name, before, definitions))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
+    instance.names.load(before.names)
     for change in decided:
         if change in others:
             changes.apply(change)
@@ -512,7 +522,7 @@ class Redistribution:
         version, feedback = max(part.version for part in parts), tuple(logged)
         return replace(
             base, bins=bins, counts=counts, version=version, positions=positions, bounds=bounds, feedback=feedback,
-            **timed,
+            names=_all_names(parts), **timed,
         )  # fmt: skip
 
     def _divided_times(self, worker: WorkerId, parts: Sequence[Snapshot]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ The functions are small classes whose attributes are what a change replaces: a r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -167,10 +167,9 @@ class EverJoined:
 
     def process(self, row: Row, state: dict[str, list[Row]]) -> Iterator[Row]:
         """The pairs of a row."""
-        own, other = ("left", "right") if row["left"] is not None else ("right", "left")
-        state[own].append(row[own])
-        for mate in state[other]:
-            yield row[own] | mate
+        state[row["side"]].append(dict(row))
+        for mate in state["right" if row["side"] == "left" else "left"]:
+            yield row | mate
 
 
 def ever_joined(name: str, left: fn.Stream, right: fn.Stream, left_on: str, right_on: str) -> fn.Stream:
@@ -181,11 +180,15 @@ def ever_joined(name: str, left: fn.Stream, right: fn.Stream, left_on: str, righ
 
 @dataclass(frozen=True)
 class _Side:
+    """A row of one side with its key; all columns of it, or these, by their names in the pair."""
+
     side: str
     on: str
+    named: Mapping[str, str] | None = None
 
     def process(self, row: Row) -> Row:
-        return {"left": None, "right": None, self.side: dict(row), "key": row[self.on]}
+        kept = row if self.named is None else {name: row[of] for name, of in self.named.items()}
+        return {**kept, "side": self.side, "key": row[self.on]}
 
 
 def q3(house: House) -> fn.Stream:
@@ -206,11 +209,11 @@ class Winning:
 
     def process(self, row: Row, state: Row, at: Any) -> None:
         """Keep an auction until its end, and its bids."""
-        if row["left"] is not None:
-            state["auction"] = row["left"]
-            at.call(row["left"]["expires"])
+        if row["side"] == "left":
+            state["auction"] = dict(row)
+            at.call(row["expires"])
         elif state["bids"] is not None:
-            state["bids"].append(row["right"])
+            state["bids"].append(dict(row))
 
     def due(self, key: int, time: Any, state: Row) -> Row | None:
         """The auction with its winning bid; later bids count no more."""
@@ -221,10 +224,12 @@ class Winning:
         return None if best is None else auction | best
 
 
-def winning(name: str, house: House) -> fn.Stream:
-    """The winning bids of auctions."""
-    auctions = house.auction.map(f"{name} left", _Side("left", "id"))
-    bids = house.bid.map(f"{name} bids", bid_times).map(f"{name} right", _Side("right", "auction"))
+def winning(name: str, house: House, more: Sequence[str], more_of_bid: Mapping[str, str] = {}) -> fn.Stream:
+    """The winning bids of auctions; ``more`` columns of both, those of the bid by their names beside the auction's."""
+    of_auction = {one: one for one in ("id", "dateTime", "expires", *more)}
+    of_bid = {"bidder": "bidder", "price": "price", "bid_dateTime": "dateTime", **more_of_bid}
+    auctions = house.auction.map(f"{name} left", _Side("left", "id", of_auction))
+    bids = house.bid.map(f"{name} right", _Side("right", "auction", of_bid))
     return auctions.union(f"{name} both", bids).map(f"{name} winning", Winning(), key="key")
 
 
@@ -248,7 +253,7 @@ class Averaged:
 
 def q4(house: House) -> fn.Stream:
     """The mean final price of each category so far."""
-    return winning("q4", house).map("q4 mean", Averaged(), key="category")
+    return winning("q4", house, ["category"]).map("q4 mean", Averaged(), key="category")
 
 
 @dataclass(frozen=True)
@@ -326,7 +331,7 @@ class LastPrices:
 
 def q6(house: House) -> fn.Stream:
     """The mean final price of each seller's last auctions."""
-    return winning("q6", house).map("q6 mean", LastPrices(), key="seller")
+    return winning("q6", house, ["seller"]).map("q6 mean", LastPrices(), key="seller")
 
 
 @dataclass(frozen=True)
@@ -447,7 +452,8 @@ class AtLeast:
 def q9(house: House) -> fn.Stream:
     """The winning bid of each auction."""
     names = ("id", "itemName", "seller", "category", "expires", "bidder", "price", "bid_dateTime", "bid_extra")
-    return winning("q9", house).filter("q9 keep", AtLeast("price")).map("q9 columns", lambda row: columns(row, names))
+    won = winning("q9", house, ["itemName", "seller", "category"], {"bid_extra": "extra"})
+    return won.filter("q9 keep", AtLeast("price")).map("q9 columns", lambda row: columns(row, names))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from mock_kafka import Broker, broker
 from patience import PATIENCE_S, until
-from source_contract import CHECKS, Check
+from source_contract import CHECKS, Check, kept
 
 import fries_nb as fn
 from fries_nb.connectors import kafka_source
@@ -389,3 +389,57 @@ def test_messages_that_are_no_rows_do_not_advance_time(kafka: Broker) -> None:
     assert batch is not None
     assert len(reader.take_undecoded()) == 1
     assert reader.bounds == {0: EARLIEST, 1: 5}
+
+
+def read_some(reader: PatientReader, count: int) -> list[pa.RecordBatch]:
+    """So many rows, in batches."""
+    batches: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in batches) < count:
+        batches += [batch] if (batch := reader.read(1, 0)) is not None else []
+    return batches
+
+
+def test_columns_that_were_learned_are_kept_in_positions(kafka: Broker) -> None:
+    """A run that goes on from one has them, with their types and in their order; one that refuses further ones, too."""
+    topic = kafka.topic()
+    kafka.produce(topic, [{"n": 1}])
+    source = PatientSource(topic_of(kafka, topic))
+    [split] = source.splits(1)
+    kafka.produce(topic, [{"n": 2, "tax": 1}, {"n": 3, "fee": "x"}, {"n": 4, "tax": 2.5}, {"n": 5}, {"tax": "x"}])
+    reader, places = source.open(split, Position()), []
+    for _ in range(4):
+        places.append(reader.position)
+        read_some(reader, 1)
+    assert [place.at for place in places[:2]] == [[0], [1]], "nothing more than the split has is known"
+    for place in (kept(reader.position), kept(places[3])):
+        again = PatientSource(source._source._topic).open(split, place)
+        assert again.position == place
+        last = read_some(again, 5 - place.row)[-1]
+        wanted = pa.schema({"n": pa.int64(), "tax": pa.float64(), "fee": pa.string()})
+        assert (last.schema, last.to_pylist()) == (wanted, [{"n": 5, "tax": None, "fee": None}])
+        with pytest.raises(SourceError, match=r"column 'tax' was double and is now string"):
+            read_some(again, 1)
+    refusing = [PatientSource(topic_of(kafka, topic, adds_columns=False)) for _ in range(2)]
+    assert read_some(refusing[0].open(split, places[3]), 2)[1].to_pylist() == [{"n": 5, "tax": None, "fee": None}]
+    with pytest.raises(SourceError, match=r"it has a column 'tax', which messages before lack"):
+        read_some(refusing[1].open(split, Position(1, [1])), 1)
+
+
+def test_partitions_that_have_learned_a_column_in_two_types_are_not_read_together(kafka: Broker) -> None:
+    """Which one worker reads from now on: numbers widen, and others are refused, by the column's name."""
+    topic = kafka.topic(3)
+    source = PatientSource(topic_of(kafka, topic))
+    splits = source.splits(3)
+    kafka.produce(topic, [{"n": 1, "tax": 1}, {"n": 2, "tax": 2.5}, {"n": 3, "tax": "x"}], 3)
+    places = []
+    for split in splits:  # each by a worker of its own
+        reader = PatientSource(source._source._topic).open(split, Position())
+        read_some(reader, 1)
+        places.append(kept(reader.position))
+    kafka.produce(topic, [{"n": 4, "tax": 4}], 3)
+    both = PatientSource(source._source._topic)
+    reader, _ = [both.open(splits[number], places[number]) for number in (0, 1)]
+    [batch] = read_some(reader, 1)
+    assert (batch.to_pylist(), str(batch.schema.field("tax").type)) == ([{"n": 4, "tax": 4.0}], "double")
+    with pytest.raises(SourceError, match=r"split 2 has learned column 'tax' as string, and another one .* as double"):
+        both.open(splits[2], places[2])

@@ -131,6 +131,35 @@ def test_a_column_that_changes_its_kind_is_refused(kind: str, tmp_path: Path) ->
     assert target.seen() == [{"n": 1}, {"n": 2}]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "memory", "delta", "partitions"])
+@pytest.mark.parametrize("commits", [1, 2])
+def test_workers_learn_the_same_column_in_several_ways(kind: str, commits: int, tmp_path: Path) -> None:
+    """In another order, or within its family, it is the same one; what would be read as something else is refused."""
+    refused = ("beside 'T|only in case", "not exact as floats|does not fit|now double|is double")
+    cases: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+        "order": ({"n": 1, "tax": 1, "fee": 2}, {"n": 2, "fee": 3, "tax": 4}, ""),
+        "wider": ({"n": 1, "tax": 0.5}, {"n": 2, "tax": 2}, ""),
+        "twins": ({"n": 1, "tax": 1}, {"n": 2, "Tax": 2}, refused[0]),
+        "inexact": ({"n": 1, "tax": 2**53 + 1}, {"n": 2, "tax": 0.5}, refused[1]),
+        "inexact again": ({"n": 1, "tax": 0.5}, {"n": 2, "tax": -(2**53) - 1}, refused[1]),
+        "deep": ({"n": 1, "of": {"tax": [2**53 + 1]}}, {"n": 2, "of": {"tax": [0.5]}}, refused[1] + "|now struct"),
+    }
+    for case, (one, other, error) in cases.items():
+        place = tmp_path / case
+        place.mkdir()
+        target = KINDS[kind](place)
+        first, second = target.closed(one), target.closed(other, index=1)
+        if commits == 2:
+            target.commit(1, first)
+        if not error:
+            target.commit(2, second if commits == 2 else first + second)
+            assert target.seen() == [one, other], case
+            continue
+        with pytest.raises(SinkError, match=error):
+            target.commit(2, second if commits == 2 else first + second)
+        assert target.seen() == ([one] if commits == 2 else []), case
+
+
 def test_a_commit_refreshes_a_table_once(tmp_path: Path) -> None:
     """Spark lists all its files then; in front of the record it is asked only whether the table is there."""
     target = KINDS["catalogue table"](tmp_path)

@@ -15,7 +15,7 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
-from fries_nb.connectors.parquet_sink import GROUP_ROWS, PartWriter
+from fries_nb.connectors.parquet_sink import DICTIONARY_BYTES, GROUP_ROWS, TEXT_DICTIONARY_BYTES, PartWriter
 from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
@@ -74,6 +74,29 @@ def test_a_large_part_is_written_as_it_comes(tmp_path: Path) -> None:
         one.write(rows(*range(GROUP_ROWS)))
     (file,) = one.close_part()
     assert pq.read_metadata(file).num_row_groups == 3
+
+
+NUMBERS = {count: pa.array([7 * (number % count) for number in range(GROUP_ROWS)]) for count in (5, 500, GROUP_ROWS)}
+COLUMNS = {
+    "few numbers": {"x": NUMBERS[5]},
+    "some numbers": {"x": NUMBERS[500]},
+    "numbers that differ": {"x": NUMBERS[GROUP_ROWS]},
+    "some numbers beside few texts": {"x": NUMBERS[500], "text": NUMBERS[5].cast(pa.string())},
+    "5,000 texts": {"text": pa.array([f"customer number {number % 5_000:04}" for number in range(GROUP_ROWS)])},
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_dictionary_is_given_up_where_it_does_not_pay(tmp_path: Path, name: str) -> None:
+    """A part is hardly larger than what pyarrow writes by default, and a column's dictionary stays small."""
+    one, batch = sink(tmp_path), pa.record_batch(COLUMNS[name])
+    one.write(batch)
+    (file,) = one.close_part()
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "default.parquet")
+    assert Path(file).stat().st_size < 1.1 * (tmp_path / "default.parquet").stat().st_size
+    column = pq.read_metadata(file).row_group(0).column(0)
+    most = TEXT_DICTIONARY_BYTES if "text" in batch.schema.names else DICTIONARY_BYTES
+    assert column.data_page_offset - column.dictionary_page_offset < 1.5 * most
 
 
 def test_hidden_columns_are_kept_on_request(tmp_path: Path) -> None:

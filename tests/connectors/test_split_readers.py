@@ -13,7 +13,7 @@ import pytest
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader, planned
-from fries_nb.dataflow.columns import COHORT, TRANSACTION
+from fries_nb.dataflow.columns import COHORT, DUE, TRANSACTION
 from fries_nb.errors import SourceError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import cohorts, cohorts_of
@@ -138,3 +138,61 @@ def test_a_cohort_that_rows_cannot_have_is_refused_with_the_first_of_them(cohort
     """By the names of the source and of the column."""
     with pytest.raises(SourceError, match=words):
         read_in(cohort)
+
+
+class GrowingReader(RuntimeReader):
+    """Rows that are given, one at a time."""
+
+    def __init__(self, rows: list[pa.RecordBatch]) -> None:
+        self._rows = rows
+        self.position: Position | None = Position()
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
+        """The next rows, of one schema."""
+        assert self.position is not None
+        row = self.position.row
+        batch = self._rows[row]
+        self.position = Position(row + 1) if row + 1 < len(self._rows) else None
+        return batch
+
+
+class GrowingSplits(RuntimeSource):
+    """Rows that alternate among the splits, each of which gains columns by itself."""
+
+    def __init__(self, *splits: list[Any]) -> None:
+        self._splits = [[pa.RecordBatch.from_pylist([row]) for row in rows] for rows in splits]
+
+    def splits(self, count: int) -> list[Split]:
+        """As many as were given."""
+        return [Split(number, None, number, len(self._splits)) for number in range(len(self._splits))]
+
+    def open(self, split: Split, position: Position) -> GrowingReader:
+        """The reader of one."""
+        return GrowingReader(self._splits[split.number])
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ([{"n": 2}, {"tax": 0.5, "n": 4}], [{"n": 1}, {"n": 2}, {"n": 3, "tax": 7}, {"n": 4, "tax": 0.5}]),
+        ([{"n": 2}, {"n": 4, "tax": "x"}], r"splits 0, 1 of one source .*: column 'tax' was int64 and is now string"),
+        ([{"n": 2.5}, {"n": 2**53 + 0.0}], [{"n": 1}, {"n": 2.5}, {"n": 3, "tax": 7}, {"n": 2**53}]),
+    ],
+)
+def test_alternating_splits_may_learn_columns_apart(other: list[Any], expected: Any) -> None:
+    """In the same batch a row lacks what others have, and types widen; what does not go together is refused by name."""
+    plan = planned(GrowingSplits([{"n": 1}, {"n": 3, "tax": 7}], other), 1, None)
+    reader = open_reader(plan, WorkerId("S", 0), 1, 0, identities=False)
+    found: list[dict[str, Any]] = []
+
+    def read() -> None:
+        while not reader.exhausted:
+            batch, _ = reader.read(NOW, 2)
+            found.extend([] if batch is None else batch.drop_columns([DUE]).to_pylist())
+
+    if isinstance(expected, str):
+        with pytest.raises(SourceError, match=expected):
+            read()
+        return
+    read()
+    assert [{name: value for name, value in row.items() if value is not None} for row in found] == expected

@@ -83,5 +83,6 @@ def test_the_loops_do_what_our_side_does(tmp_path: Path) -> None:
     batch = pq.read_table(whole).combine_chunks().to_batches()[0]
     for function in THREE:
         batch = function(batch)
-    assert apply_to_file(whole, tmp_path / "risks", len(THREE)) == 2_000
-    assert pq.read_table(tmp_path / "risks").to_pylist() == batch.to_pylist()
+    for dictionary_bytes in (None, 1_000):
+        assert apply_to_file(whole, tmp_path / "risks", dictionary_bytes) == 2_000
+        assert pq.read_table(tmp_path / "risks").to_pylist() == batch.to_pylist()

@@ -103,6 +103,23 @@ def test_a_self_join_merges_left_then_right_and_renames_what_both_have() -> None
     assert list(rows[0]) == ["id", "n", "b", "n_right", "a"]
 
 
+def test_a_self_joins_columns_keep_their_names_when_both_sides_gain_one() -> None:
+    """Right beside left from the first, also in pairs of which one has it; what has left by itself is not renamed."""
+    running = execution(instance("J", Kind.SELF_JOIN, "_right", key=("id",)))
+    outcome(running, batch(id=[1, 2], tax=[10, 20]), "R")
+    assert outcome(running, batch(id=[1], tax=[3]), "L") == [{"id": 1, "tax": 3, "tax_right": 10}]
+    assert outcome(running, batch(id=[2]), "L") == [{"id": 2, "tax_right": 20}]
+    running = execution(instance("J", Kind.SELF_JOIN, "_right", key=("id",)))
+    outcome(running, batch(id=[1, 2], tax=[10, 20]), "R")
+    assert outcome(running, batch(id=[1]), "L") == [{"id": 1, "tax": 10}]
+    with pytest.raises(OperatorError, match="J has passed on 'tax' of the right side as 'tax', which would be"):
+        outcome(running, batch(id=[2], tax=[3]), "L")
+    running = execution(instance("J", Kind.SELF_JOIN, "_right", key=("id",)))
+    outcome(running, batch(id=[1], n=[1]), "R")
+    with pytest.raises(OperatorError, match="J would overwrite the column 'n_right'; give the join another suffix"):
+        outcome(running, batch(id=[1], n=[1], n_right=[2]), "L")
+
+
 @given(st.lists(st.tuples(st.sampled_from("LR"), st.integers(0, 2)), max_size=40))
 def test_a_self_join_pairs_equal_keys_in_order_of_arrival_however_often_they_occur(arrivals: list) -> None:
     """A self join pairs equal keys in order of arrival however often they occur."""

@@ -54,6 +54,18 @@ def test_a_join_does_not_overwrite_a_column() -> None:
         outcome(execution(join()), batch(k=[1], n=[1], n_right=[1]))
 
 
+def test_a_joins_column_keeps_its_name_when_the_stream_gains_one() -> None:
+    """It has left as the table's, so rows that bring one of that name are refused; a suffix from the first on stays."""
+    running = execution(join())
+    assert outcome(running, batch(k=[2])) == [{"k": 2, "city": "Oslo", "n": 20}]
+    assert outcome(running, batch(k=[2], more=[1])) == [{"k": 2, "more": 1, "city": "Oslo", "n": 20}]
+    with pytest.raises(DeclarationError, match="J has passed on 'n' of the right side as 'n', which would be 'n_"):
+        outcome(running, batch(k=[2], n=[1]))
+    running = execution(join())
+    assert outcome(running, batch(k=[2], n=[1])) == [{"k": 2, "n": 1, "city": "Oslo", "n_right": 20}]
+    assert outcome(running, batch(k=[2])) == [{"k": 2, "city": "Oslo", "n_right": 20}]
+
+
 def test_a_join_follows_what_a_chain_wrote_before_it() -> None:
     """Columns that a row was given, and rows that are all new."""
     written = execution(instance("M", Kind.MAP, lambda row: row | {"k": row["x"] + 1}), join())

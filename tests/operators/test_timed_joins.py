@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from window_setting import TimedRun, join_of, shown
@@ -16,6 +17,8 @@ from fries_nb.dataflow.join_bounds import Latest, Within
 from fries_nb.dataflow.windowing import sliding, tumbling
 from fries_nb.errors import OperatorError
 from fries_nb.operators.timed_calls import FIRED, firing_batch
+from fries_nb.protocol.checkpoints import Snapshot
+from fries_nb.worker.snapshot import restore, saved
 
 Row = dict[str, Any]
 
@@ -286,3 +289,40 @@ def test_a_row_that_fails_is_set_aside_whole() -> None:
     assert letter["error"] == "J failed on a tuple: ValueError: nothing fits"
     assert letter["tuple"] == '{"k": 2, "time": 15}'
     assert (run.open, len(run.agenda), len(run.counts)) == (0, 0, 0)
+
+
+def test_a_column_keeps_its_name_when_a_side_gains_one() -> None:
+    """One side's alone, or both with a suffix from the first on; what would be called otherwise now is refused."""
+    run = JoinRun(join_of(Within(10, 10), suffixes=("", "_r")))
+    run.left({"k": 1, "a": 5}, {"k": 2, "a": 5})
+    assert run.right({"k": 1, "b": 5}) == [{"k": 1, "a": 5, "b": 5}]
+    run.left({"k": 1, "a": 6, "n": 7})
+    assert run.right({"k": 1, "b": 6, "n": 8}) == [
+        {"k": 1, "a": 5, "b": 6, "n": None, "n_r": 8}, {"k": 1, "a": 6, "b": 6, "n": 7, "n_r": 8},
+    ]  # fmt: skip
+    run = JoinRun(join_of(Within(10, 10)))
+    run.left({"k": 1, "a": 5})
+    assert run.right({"k": 1, "b": 5, "n": 8}) == [{"k": 1, "a": 5, "b": 5, "n": 8}]
+    with pytest.raises(OperatorError, match=r"J has passed on 'n' of the right side as 'n', which would be 'n_y' from"):
+        run.left({"k": 1, "a": 6, "n": 7})
+
+
+def restored(run: JoinRun) -> JoinRun:
+    """A worker that goes on from a snapshot of another one."""
+    again, snapshot = join_of(Within(10, 10)), msgspec.msgpack.encode(saved(run.instance))
+    restore(again, msgspec.msgpack.decode(snapshot, type=Snapshot), ())
+    return JoinRun(again)
+
+
+def test_what_columns_are_called_is_part_of_a_snapshot() -> None:
+    """A worker that goes on from it refuses what the one before would have refused, and knows what has come to that."""
+    run = JoinRun(join_of(Within(10, 10)))
+    run.left({"k": 1, "a": 5})
+    run.right({"k": 1, "b": 5, "n": 8})
+    run = restored(run)
+    assert run.right({"k": 1, "b": 7, "n": 9}) == [{"k": 1, "a": 5, "b": 7, "n": 9}]
+    with pytest.raises(OperatorError, match=r"J has passed on 'n' of the right side as 'n'"):
+        run.left({"k": 1, "a": 6, "n": 7})
+    run = JoinRun(join_of(Within(10, 10)))
+    run.right({"k": 1, "b": 5, "n": 8})
+    assert restored(run).left({"k": 1, "a": 6, "n": 7}) == [{"k": 1, "a": 6, "n_x": 7, "b": 5, "n_y": 8}]

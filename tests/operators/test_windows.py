@@ -102,3 +102,16 @@ def test_rows_before_the_result_are_declared() -> None:
     for made, words in ((window(tumbling(10), early), "with early=True"), (reduce(early), "from close only")):
         with pytest.raises(OperatorError, match=words):
             TimedRun(made).frame([{"k": 1, "n": 1}], [5])
+
+
+def test_keys_of_types_that_no_column_holds_are_refused_by_name() -> None:
+    """As two splits may learn them apart; wider ones of a family are one key."""
+    run = TimedRun(window(tumbling(10)))
+    run.frame([{"k": 2.5, "n": 1}, {"k": 1.0, "n": 1}], [3, 3])
+    run.frame([{"k": 1, "n": 1}], [3])
+    assert sorted((row["k"], row["rows"]) for _, row in run.fire()) == [(1, 2), (2.5, 1)]
+    run = TimedRun(window(tumbling(10)))
+    run.frame([{"k": 1, "n": 1}], [3])
+    run.frame([{"k": "1", "n": 1}], [3])
+    with pytest.raises(OperatorError, match=r"W is by 'k', of which it has keys of several types .* int beside str"):
+        run.fire()

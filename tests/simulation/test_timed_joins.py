@@ -7,13 +7,14 @@ from random import Random
 import pytest
 from interleaving_checks import lacking
 from soak import caught, first_tried
-from timed_joins import draw_join, joined, play_join, play_rescaled_join
-from timed_rescales import WatchedHosts
+from timed_joins import draw_join, joined, play_cut, play_join, play_rescaled_join, play_rolled_back
+from timed_rescales import TimedThreads, WatchedHosts
 
 import fries_nb as fn
 from fries_nb.dataflow.join_bounds import Latest, StreamJoin, Within
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.timed_joins import OpenSide, PairedColumns
+from fries_nb.planning.schedulers import refused_by_row, schedule
 from fries_nb.progress.agenda import Agenda
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.worker.bin_transfer import TimesTransfer
@@ -35,6 +36,26 @@ def try_rescaled(seed: int):
 def test_open_rows_move_with_their_bins() -> None:
     """With their entries, and with checkpoints, kills and changes."""
     assert lacking(6, ["entries", "views", "last frames", "done"], try_rescaled, most=30) == {}
+
+
+def test_open_rows_move_with_their_bins_between_hosts_with_threads() -> None:
+    """All of a host of Spark, but for its sockets, has what the definition says."""
+    wanted = ["done", "Within", "Latest", "Windowing"]
+    assert lacking(6, wanted, lambda seed: play_rescaled_join(seed, TimedThreads), most=40) == {}
+
+
+def test_functions_and_bounds_are_rolled_back() -> None:
+    """One after the other, each by itself where it was changed by itself, with kills; the join has what it had."""
+    assert lacking(15, ["rolled back", "both at once", "Within", "Latest"], play_rolled_back, most=60) == {}
+
+
+def test_rows_behind_a_join_follow_cuts() -> None:
+    """Pairs by the identity of their second row, rows alone by their own; the join itself is refused."""
+    assert lacking(10, ["done", "both", "left", "Within"], play_cut, most=60) == {}
+    graph = draw_join(Random(0)).graph
+    assert refused_by_row(graph, schedule("cut", graph, ["M"]).covering) == ""
+    refused = refused_by_row(graph, schedule("cut", graph, ["J", "M"]).covering)
+    assert refused == "what time brings out at J comes of many rows, of old and of new ones"
 
 
 def test_the_reference_is_what_pandas_finds() -> None:

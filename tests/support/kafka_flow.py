@@ -11,6 +11,8 @@ import fries_nb as fn
 from fries_nb.connectors.kafka_sink import KafkaSink
 
 KEYS = 5
+TAXED = 1_000
+"""The first value with a further column."""
 
 
 class Numbered:
@@ -27,9 +29,12 @@ class Numbered:
         return row | {"number": state[0], "version": self.version}
 
 
-def messages(first: int, last: int) -> list[dict[str, int]]:
-    """Values with their keys."""
-    return [{"value": value, "key": value % KEYS} for value in range(first, last)]
+def messages(first: int, last: int) -> list[dict[str, float]]:
+    """Values with their keys, and later ones with a further column."""
+    return [
+        {"value": value, "key": value % KEYS} | ({"tax": value / 4} if value >= TAXED else {})
+        for value in range(first, last)
+    ]
 
 
 def from_topic_to_topic(servers: str, source: str, out: str) -> fn.Dataflow:
@@ -41,8 +46,9 @@ def from_topic_to_topic(servers: str, source: str, out: str) -> fn.Dataflow:
 
 
 def check_once(rows: list[dict[str, Any]], count: int) -> None:
-    """Each message is there once, and was counted once."""
+    """Each message is there once, with all that it had, and was counted once."""
     assert sorted(row["value"] for row in rows) == list(range(count))
+    assert all(row.get("tax") == (row["value"] / 4 if row["value"] >= TAXED else None) for row in rows)
     for key in range(KEYS):
         numbers = [row["number"] for row in rows if row["key"] == key]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))

@@ -149,7 +149,7 @@ def draw_cluster(seed: int, made: type[Cluster] = Cluster) -> tuple[DrawnTimes, 
 
 
 def running_cluster(
-    graph: Graph, rows: Any, seed: int, chance: random.Random, made: type[Cluster] = Cluster
+    graph: Graph, rows: Any, seed: int, chance: random.Random, made: type[Cluster] = Cluster, identities: bool = False
 ) -> Cluster:
     """A cluster that runs a dataflow over these rows, with a size and faults that are drawn."""
     faults = Faults(hazard=0.004, host_kills=2, driver_kills=1) if chance.random() < 0.4 else Faults()
@@ -157,6 +157,7 @@ def running_cluster(
         graph, rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
         commit_interval_ns=chance.choice((300_000, 2_000_000) if faults.hazard else (None, 2_000_000)), faults=faults,
+        identities=identities,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from progress_laws import FrontierLaw
-from timed_draws import running_cluster
+from timed_draws import marked, running_cluster
 from timed_rescales import SAFE, WatchedCluster, WatchedHosts
 
 import fries_nb as fn
@@ -25,6 +25,7 @@ from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.faults import Faults
 
 Row = dict[str, Any]
+DEATH = "the driver was killed"
 Found = tuple[int | None, int | None, int | None]
 """Key, ``v`` of the left row and ``w`` of the right one."""
 
@@ -220,6 +221,83 @@ def play_join(seed: int) -> Counter[str]:
     return _ended(seed, drawn, cluster, law)
 
 
+def play_rolled_back(seed: int) -> Counter[str]:
+    """Changes of the join's function, of its bounds or of both, some of which are rolled back one after the other."""
+    chance = random.Random(f"rolled back join {seed}")
+    drawn = draw_join(chance)
+    cluster = running_cluster(drawn.graph, drawn.rows, seed, chance)
+    cluster.hold([WorkerId(side, at) for side in "LR" for at in range(drawn.graph.operator(side).workers)])
+    law, met = FrontierLaw(cluster), Counter[str]()
+    held: list[tuple[int, Bounds]] = [(0, drawn.bounds[0])]  # what has run: the version of the function, and bounds
+    for version in range(1, 6):
+        _go_on(law, chance.randrange(150))
+        if cluster.state != "running" or not cluster.hosts.started:
+            continue
+        if len(held) > 1 and chance.random() < 0.5 and DEATH not in cluster.recoveries:
+            change, would = cluster.roll_back(), held[:-1]
+        else:
+            update, would = _draw_update(chance, drawn, held, version)
+            change = cluster.request({"J": update}, chance.choice(SAFE))
+        law.run_until(lambda change=change: change not in cluster.open)
+        outcome = cluster.outcomes.get(change)
+        decided = outcome.outcome == "done" if outcome else any(one.change == change for one in cluster.journal)
+        met["rolled back"] += decided and len(would) < len(held)
+        met["both at once"] += decided and len(would) > len(held) and would[-1][1] != held[-1][1]
+        held = would if decided else held
+        if decided and cluster.state == "running" and cluster.hosts.started:
+            for instance in cluster.instances("J"):
+                assert instance.function.windowing == held[-1][1], f"{instance.worker} does not have {held[-1]}"
+                assert not drawn.functions or instance.function.function.version == held[-1][0]
+    cluster.release()
+    law.run_until(lambda: False)
+    return _ended(seed, drawn, cluster, law) + met
+
+
+def _go_on(law: FrontierLaw, steps: int) -> None:
+    """Take steps, as far as held sources let anything happen."""
+    for _ in range(steps):
+        if law.cluster.state != "running" or not law.cluster.step():
+            return
+        law.check()
+
+
+def _draw_update(
+    chance: random.Random, drawn: DrawnJoin, held: list[tuple[int, Bounds]], version: int
+) -> tuple[fn.Update, list[tuple[int, Bounds]]]:
+    """An update of the join, and what has run when it is made."""
+    was, bounds = held[-1]
+    is_sliding = isinstance(bounds, Windowing) and bounds.size != bounds.every
+    if drawn.functions and (is_sliding or chance.random() < 0.4):
+        return fn.Update(Both(version)), [*held, (version, bounds)]
+    new = bounds if is_sliding else draw_bounds(chance, type(bounds), mixed=True)
+    if new != bounds:
+        drawn.bounds.append(new)
+    function = Both(version) if drawn.functions else None
+    return fn.Update(function, windows=new), [*held, (version if drawn.functions else was, new)]
+
+
+def play_cut(seed: int) -> Counter[str]:
+    """Changes in front of a join and behind it that are decided row by row; the join itself stays what it is."""
+    chance = random.Random(f"cut join {seed}")
+    drawn = draw_join(chance)
+    cluster = running_cluster(drawn.graph, drawn.rows, seed, chance, identities=True)
+    cluster.hold([WorkerId(side, at) for side in "LR" for at in range(drawn.graph.operator(side).workers)])
+    law, names = FrontierLaw(cluster), [name for name in ("A", "M") if name in drawn.graph]
+    versions = dict[str, int]()
+    for version in range(1, 4):
+        _go_on(law, chance.randrange(150))
+        if cluster.state == "running" and cluster.hosts.started:
+            targets = chance.sample(names, chance.randint(1, len(names)))
+            change = cluster.request({name: marked(version) for name in targets}, "cut")
+            versions[change] = version
+    law.run_until(lambda: not cluster.open or bool(cluster.orphans))
+    cluster.release()
+    law.run_until(lambda: False)
+    return _ended(seed, drawn, cluster, law, by_row=True) + Counter(
+        {"cuts": len(versions) > 0, "both": len({row.get("version") for row in cluster.rows("pairs")}) > 1}
+    )
+
+
 def play_rescaled_join(seed: int, of: type[Any] = WatchedCluster, every: int = 40) -> Counter[str]:
     """The same on hosts that join and leave, while bins of the join move."""
     chance = random.Random(f"rescaled join {seed}")
@@ -249,7 +327,7 @@ def play_rescaled_join(seed: int, of: type[Any] = WatchedCluster, every: int = 4
     return _ended(seed, drawn, cluster, law) + WatchedHosts.met
 
 
-def _ended(seed: int, drawn: DrawnJoin, cluster: Any, law: FrontierLaw) -> Counter[str]:
+def _ended(seed: int, drawn: DrawnJoin, cluster: Any, law: FrontierLaw, by_row: bool = False) -> Counter[str]:
     assert (cluster.state, cluster.error) == ("finished", ""), f"seed {seed}: {cluster.error} {cluster.details}"
     law.check_end()
     check_join(drawn, cluster.rows("pairs"), cluster.rows("counts"))
@@ -258,7 +336,8 @@ def _ended(seed: int, drawn: DrawnJoin, cluster: Any, law: FrontierLaw) -> Count
         assert all(not held.left.rows and len(held.right.rows) <= latest for held in kept), "open rows are left"
     if cluster._plan.audit and any(drawn.rows.values()):
         verdict = judge(cluster.records())
-        assert verdict.serializable or len(cluster.outcomes) > 1, verdict.cycle
+        assert verdict.serializable or (len(cluster.outcomes) > 1 and not by_row), verdict.cycle
         assert (verdict.lost, verdict.doubled, verdict.mixed) == ((), (), ()), verdict
+        assert not (by_row and verdict.stale), verdict
     done = Counter(outcome.outcome for outcome in cluster.outcomes.values())
     return done + Counter({"mixed": len(drawn.bounds) > 1, drawn.how: 1, type(drawn.bounds[0]).__name__: 1})

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from fries_nb.experiments.bench.costs import idle, latency, planning, quiet, rest, row, times
 from fries_nb.experiments.bench.delay import crowd, delay, versions
 from fries_nb.experiments.bench.display_cost import display, watched
+from fries_nb.experiments.bench.join_state import join_state
 from fries_nb.experiments.bench.maps import chain, exchange
+from fries_nb.experiments.bench.nexmark_peers import nexmark
 from fries_nb.experiments.bench.pairs import BenchReport, keep
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recovery, rescale_peers, second_host
 from fries_nb.experiments.bench.reshape_costs import reshape
@@ -54,4 +56,6 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "identities": identities,
     "kafka": kafka,
     "slow-services": slow_services,
+    "nexmark": nexmark,
+    "join-state": join_state,
 }

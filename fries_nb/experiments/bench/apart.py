@@ -26,9 +26,9 @@ def plain_loop(source: Path, columns: str) -> float:
     return _loop("rows", source, "--columns", columns)
 
 
-def arrow_loop(source: Path, functions: int) -> float:
+def arrow_loop(source: Path, *options: str) -> float:
     """Rows per second of a single-threaded loop over Arrow batches."""
-    return _loop("batches", source, "--functions", str(functions))
+    return _loop("batches", source, *options)
 
 
 def _loop(loop: str, source: Path, *options: str) -> float:
@@ -125,14 +125,22 @@ def _until_written(outs: list[Path]) -> None:
 
 
 def _bytewax(job: str, source: Path, rows: int, processes: int, form: str) -> float:
+    with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
+        return rows / _bytewax_seconds("bytewax_jobs", job, processes, str(source), target, "--form", form)
+
+
+def bytewax_query(query: str, events: Path, target: Path, processes: int) -> float:
+    """Seconds of bytewax doing a query of Nexmark, from the first batch read to the last file closed."""
+    return _bytewax_seconds("bytewax_nexmark", query, processes, str(events), str(target))
+
+
+def _bytewax_seconds(module: str, job: str, processes: int, *places: str) -> float:
     require("bytewax")
     addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
-    with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
-        places = [addresses, str(source), target, "--form", form]
-        measured = _run([["bytewax_jobs", job, str(number), *places] for number in range(processes)])
+    measured = _run([[module, job, str(number), addresses, *places] for number in range(processes)])
     first = min(int(times["first_ns"]) for times in measured)
     last = max(int(times["last_ns"]) for times in measured)
-    return rows / ((last - first) / 1e9)
+    return (last - first) / 1e9
 
 
 @contextmanager
@@ -144,6 +152,13 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
         returns its duration in seconds.
     """
     with _serving(["-m", f"{RIVALS}.spark_jobs"], None) as seconds:
+        yield seconds
+
+
+@contextmanager
+def streamed_queries() -> Iterator[Callable[[str, Path], float]]:
+    """The same with a query of Nexmark in Structured Streaming, and the directory of its events."""
+    with _serving(["-m", f"{RIVALS}.streaming_nexmark"], None) as seconds:
         yield seconds
 
 

@@ -1,9 +1,9 @@
-"""Three vectorised functions in a chain, and two with an exchange between them, against the same in plain PySpark.
+"""Three vectorised functions in a chain, and with an exchange between them, against the same in plain PySpark.
 
 Both sides call the same functions, so that only the runtimes differ.
 
 The hardest rival is a single-threaded loop over Arrow batches, which exchanges nothing. It is measured over more rows,
-and start-up time counts on neither side there.
+and start-up time counts on neither side there. Most of its time is that of writing Parquet, so it comes in two forms.
 """
 
 from __future__ import annotations
@@ -108,11 +108,12 @@ def three(source: Path, target: str) -> fn.Dataflow:
     return flow
 
 
-def two_apart(source: Path, target: str) -> fn.Dataflow:
-    """Two functions with a hash exchange by customer between them."""
+def three_apart(source: Path, target: str) -> fn.Dataflow:
+    """The same with a hash exchange by customer in front of the second one."""
     flow = fn.Dataflow("exchange")
     euros = flow.source("payments", fn.replay(str(source)), workers=2).map("euros", in_euros)
-    euros.map("hour", by_hour, key="CUSTOMER_ID").sink("out", fn.parquet(target))
+    hours = euros.map("hour", by_hour, key="CUSTOMER_ID")
+    hours.map("risk", by_risk).sink("out", fn.parquet(target))
     return flow
 
 
@@ -124,9 +125,9 @@ def chain(scale: float, runs: int) -> BenchReport:
         many, one = job(partial(rival, "chain"), rows), job(partial(rival, "one"), rows)
         against_many = _compared(ours, many, "chain of mapInArrow", runs)
         against_one = _compared(ours, one, "one mapInArrow", runs)
-        limits = _against_a_loop(three, spark, int(LOOP_ROWS * scale), 3, runs)
+        limits = _against_loops(three, spark, int(LOOP_ROWS * scale), runs)
     targets = (
-        *_limit_targets(limits),
+        *_limit_targets(limits, 1.7),
         Target("rows/s, against a chain of three mapInArrow", against_many.ratio_median, 1.5, unit="times"),
         Target("rows/s, against one mapInArrow", against_one.ratio_median, 0.9, unit="times"),
     )
@@ -138,36 +139,37 @@ def exchange(scale: float, runs: int) -> BenchReport:
     """Our exchange on two hosts against a loop over Arrow batches, and Spark's ``repartition`` by key into two."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
-        ours = job(lambda path: flow_seconds(two_apart, spark, path), rows)
+        ours = job(lambda path: flow_seconds(three_apart, spark, path), rows)
         theirs = job(partial(rival, "exchange"), rows)
         result = _compared(ours, theirs, "repartition by key", runs)
-        limits = _against_a_loop(two_apart, spark, int(LOOP_ROWS * scale), 2, runs)
+        limits = _against_loops(three_apart, spark, int(LOOP_ROWS * scale), runs)
     targets = (
-        *_limit_targets(limits),
+        *_limit_targets(limits, 1.4),
         Target("rows/s, against Spark's repartition", result.ratio_median, 1.0, unit="times"),
     )
     facts = _starts(rows, ours=ours, theirs=theirs)
     return BenchReport("exchange", scale, (*limits, result), targets, facts, CREDIT_BYTES)
 
 
-def _against_a_loop(declare: Declare, spark: Any, rows: int, functions: int, runs: int) -> tuple[PairedResult, ...]:
+def _against_loops(declare: Declare, spark: Any, rows: int, runs: int) -> tuple[PairedResult, ...]:
     """Our flow on one host and on two, while rows flow, against a single-threaded loop with the same functions."""
-    path = payments_file(rows)
-    loop = Side("a single-threaded loop over Arrow batches", lambda: arrow_loop(path, functions))
+    path, small = payments_file(rows), "--small-dictionaries"
+    loop = Side("a single-threaded loop over Arrow batches", lambda: arrow_loop(path))
+    hardest = Side("the loop that writes as our sink does", lambda: arrow_loop(path, small))
 
-    def compared(hosts: int) -> PairedResult:
+    def compared(hosts: int, *loops: Side) -> list[PairedResult]:
         ours = job(lambda source: flow_seconds(declare, spark, source, hosts=hosts), rows)
         name = f"fries_nb while rows flow, {hosts} host{'s' if hosts > 1 else ''}"
-        return pairs(Side(name, ours.flowing_rate), loop, runs, unit="rows/s")
+        return [pairs(Side(name, ours.flowing_rate), one, runs, unit="rows/s") for one in loops]
 
-    return compared(1), compared(2)
+    return (*compared(1, loop), *compared(2, loop, hardest))
 
 
-def _limit_targets(limits: tuple[PairedResult, ...]) -> tuple[Target, ...]:
-    one, two = limits
+def _limit_targets(limits: tuple[PairedResult, ...], two_hosts: float) -> tuple[Target, ...]:
+    one, two, _ = limits
     return (
-        Target("rows/s of one host, of a loop over Arrow batches", one.ratio_median, 0.7, unit="times"),
-        Target("rows/s of two hosts, of a loop over Arrow batches", two.ratio_median, 1.0, unit="times"),
+        Target("rows/s of one host, of a loop over Arrow batches", one.ratio_median, 1.0, unit="times"),
+        Target("rows/s of two hosts, of a loop over Arrow batches", two.ratio_median, two_hosts, unit="times"),
     )
 
 

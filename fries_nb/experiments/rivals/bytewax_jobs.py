@@ -25,9 +25,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +107,27 @@ def note(event: str) -> None:
     print(json.dumps({event: time.monotonic_ns()}), flush=True)
 
 
-def shared_batches(source: Path, share: int, shares: int, form: Form) -> Iterator[list[Item]]:
-    """The payments of every ``shares``-th row group from ``share`` on, as items, in lists of ``BATCH``."""
+@cache
+def begin() -> None:
+    """Note the time at which the first source of the process reads."""
     note("first_ns")
+
+
+Items = Callable[[pa.RecordBatch], list[Item]]
+
+
+def shared_batches(
+    source: Path, share: int, shares: int, columns: Sequence[str] | None, items: Items
+) -> Iterator[list[Item]]:
+    """The rows of every ``shares``-th row group from ``share`` on, as items, in lists of ``BATCH``."""
+    begin()
     reader = pq.ParquetFile(source)
     groups = list(range(share, reader.num_row_groups, shares))
-    yield from map(form.items, reader.iter_batches(BATCH, row_groups=groups, columns=form.columns))
+    yield from map(items, reader.iter_batches(BATCH, row_groups=groups, columns=columns))
 
 
 class Share(StatelessSourcePartition):
-    """One worker's share of the payments."""
+    """One worker's share of the rows."""
 
     def __init__(self, batches: Iterator[list[Item]]) -> None:
         self._batches = batches
@@ -125,28 +137,27 @@ class Share(StatelessSourcePartition):
         return next(self._batches)
 
 
-class Payments(DynamicSource):
-    """The payments of a Parquet file, a share for each worker."""
+class ParquetRows(DynamicSource):
+    """The rows of a Parquet file, a share of its row groups for each worker; some columns, or all for ``None``."""
 
-    def __init__(self, source: Path, form: Form) -> None:
-        self._source = source
-        self._form = form
+    def __init__(self, source: Path, columns: Sequence[str] | None, items: Items) -> None:
+        self._source, self._columns, self._items = source, columns, items
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Share:
         """This worker's share."""
-        return Share(shared_batches(self._source, worker_index, worker_count, self._form))
+        return Share(shared_batches(self._source, worker_index, worker_count, self._columns, self._items))
 
 
-class Scored(StatelessSinkPartition):
-    """A Parquet file of scored payments."""
+class Written(StatelessSinkPartition):
+    """A Parquet file of items."""
 
-    def __init__(self, path: Path, form: Form) -> None:
-        self._path, self._form, self._items = path, form, list[Item]()
+    def __init__(self, path: Path, batch: Callable[[list[Item]], pa.RecordBatch]) -> None:
+        self._path, self._batch, self._items = path, batch, list[Item]()
         self._writer: pq.ParquetWriter | None = None
 
-    def write_batch(self, items: list[tuple[str, Item]]) -> None:
+    def write_batch(self, items: list[Item]) -> None:
         """Take items; write them as soon as they fill a row group."""
-        self._items += [item for _, item in items]
+        self._items += items
         if len(self._items) >= WRITTEN_AT_ONCE:
             self._flush()
 
@@ -159,31 +170,36 @@ class Scored(StatelessSinkPartition):
         note("last_ns")
 
     def _flush(self) -> None:
-        batch = self._form.batch(self._items)
+        batch = self._batch(self._items)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, batch.schema)
         self._writer.write_batch(batch)
         self._items = []
 
 
-class Files(DynamicSink):
-    """A directory with one file of scored payments for each worker."""
+class ParquetParts(DynamicSink):
+    """A directory with one file for each worker; ``batch`` makes one of items."""
 
-    def __init__(self, directory: Path, form: Form) -> None:
-        self._directory = directory
-        self._form = form
+    def __init__(self, directory: Path, batch: Callable[[list[Item]], pa.RecordBatch]) -> None:
+        self._directory, self._batch = directory, batch
 
-    def build(self, step_id: str, worker_index: int, worker_count: int) -> Scored:
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> Written:
         """This worker's file."""
-        return Scored(self._directory / f"{worker_index}.parquet", self._form)
+        return Written(self._directory / f"{worker_index}.parquet", self._batch)
+
+
+def of_keyed(batch: Callable[[list[Item]], pa.RecordBatch]) -> Callable[[list[tuple[str, Item]]], pa.RecordBatch]:
+    """The same for items with their keys, as stateful steps give them out."""
+    return lambda items: batch([item for _, item in items])
 
 
 def w1_flow(source: Path, target: Path, form: Form) -> Any:
     """W1: source, key by customer, stateful score, Parquet."""
     flow = Dataflow("w1")
-    payments = op.input("payments", flow, Payments(source, form))
+    payments = op.input("payments", flow, ParquetRows(source, form.columns, form.items))
     keyed = op.key_on("by_customer", payments, form.customer)
-    op.output("scored", op.stateful_map("FD", keyed, form.score), Files(target, form))
+    scored = op.stateful_map("FD", keyed, form.score)
+    op.output("scored", scored, ParquetParts(target, of_keyed(form.batch)))
     return flow
 
 
@@ -261,14 +277,12 @@ def batch_of(items: list[Item]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values) for values in zip(*items, strict=True)], names=COUNTED)
 
 
-TIMED = Form(TIMED_COLUMNS, timed_tuples, lambda item: str(item[0]), lambda state, item: (state or [], item), batch_of)
-
-
 def windows_flow(source: Path, target: Path, windows: str) -> Any:
     """Payments of each terminal and minute: source, key by terminal, windows, Parquet."""
     flow = Dataflow("windows")
-    keyed = op.key_on("by_terminal", op.input("payments", flow, Payments(source, TIMED)), TIMED.customer)
-    op.output("counted", WINDOW_FORMS[windows](keyed), Files(target, TIMED))
+    payments = op.input("payments", flow, ParquetRows(source, TIMED_COLUMNS, timed_tuples))
+    keyed = op.key_on("by_terminal", payments, lambda item: str(item[0]))
+    op.output("counted", WINDOW_FORMS[windows](keyed), ParquetParts(target, of_keyed(batch_of)))
     return flow
 
 

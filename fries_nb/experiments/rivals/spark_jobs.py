@@ -1,7 +1,7 @@
 """What is compared in plain PySpark: jobs of vectorised functions, connected components, and a flag that is polled.
 
 **Maps**, the jobs of this program: three ``mapInArrow`` in a chain, one that calls all three, and ``repartition`` by
-key between two. Each reads a Parquet file of payments, applies the functions and writes the rows as Parquet. The
+key behind the first. Each reads a Parquet file of payments, applies the functions and writes the rows as Parquet. The
 process keeps its Spark from one job to the next, with the JVM as Spark sets it up by itself: the one that we start is
 tuned to be small.
 
@@ -164,8 +164,8 @@ def all_in_one(payments: DataFrame) -> DataFrame:
 
 
 def exchange(payments: DataFrame) -> DataFrame:
-    """Spark's own ``repartition`` by customer, into two, between two ``mapInArrow``."""
-    return over(over(payments, [in_euros], EUROS).repartition(2, "CUSTOMER_ID"), [by_hour], HOUR)
+    """Spark's own ``repartition`` by customer, into two, between the first function and the others."""
+    return over(over(payments, [in_euros], EUROS).repartition(2, "CUSTOMER_ID"), [by_hour, by_risk], f"{HOUR}, {RISK}")
 
 
 JOBS = {"chain": chain_of_three, "one": all_in_one, "exchange": exchange}

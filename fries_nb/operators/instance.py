@@ -176,8 +176,7 @@ class Instance:
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.brought_out = BroughtOut(operator.name)
-            kind = EndAgenda if isinstance(function or operator.function, Expiring) else Agenda
-            self.agenda = kind(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
+            self.agenda = _agenda_of(operator, function or operator.function, self.tokens)
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self.transforms: dict[str, Transform] = {}  # the state transformations that it has applied itself, by change
@@ -495,6 +494,12 @@ class Instance:
     def records(self, ended: bool = False) -> list[WorkerRecord]:
         """The audit records since the last call; see ``AuditLog.take``. Empty without audit."""
         return self.log.take(ended) if self.audit else []
+
+
+def _agenda_of(operator: Operator, function: Any, tokens: TokenBook) -> Agenda:
+    """The agenda of a timed operator; each key has one entry where keys end."""
+    kind = EndAgenda if isinstance(function, Expiring) else Agenda
+    return kind(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(tokens))
 
 
 def _initial_state(instance: Instance | None) -> Any:

@@ -37,7 +37,7 @@ from fries_nb.dataflow.join_bounds import StreamJoin, described
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
-from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.dataflow.windowing import ConfiguredFunction
 from fries_nb.protocol.checkpoints import CommittedChange
 
 PER_FILE = 100
@@ -194,7 +194,7 @@ def _text(function: Any) -> str:
     if isinstance(function, StreamJoin):
         combines = "" if function.function is None else f"{_text(function.function)}, "
         return combines + described(function.windowing)
-    if isinstance(function, WindowFunction | BatchFunction):
+    if isinstance(function, ConfiguredFunction | BatchFunction):
         return _text(function.function)
     if isinstance(function, functools.partial):
         return f"partial of {_text(function.func)}"

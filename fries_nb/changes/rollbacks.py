@@ -19,7 +19,7 @@ from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, configured
-from fries_nb.dataflow.windowing import WindowFunction, following
+from fries_nb.dataflow.windowing import ConfiguredFunction, following
 from fries_nb.errors import PlanError
 from fries_nb.protocol.checkpoints import CommittedChange
 
@@ -60,11 +60,11 @@ class Rollbacks:
         return oldest
 
     def _fold(self, name: str, request: Request) -> None:
-        """Keep what an operator ran after a request that is forgotten: its function and, in a window, the windows."""
+        """Keep what an operator ran after a request that is forgotten: its function and the setting, as of windows."""
         held = [*self._forgotten.get(name, ()), request]
-        is_window = isinstance(self._ran[name], WindowFunction)
-        windows = [one for one in held if is_window and one.updates[name].windows is not None]
-        self._forgotten[name] = [*(window for window in windows[-1:] if window is not request), request]
+        has_setting = isinstance(self._ran[name], ConfiguredFunction)
+        setting = [one for one in held if has_setting and one.updates[name].setting is not None]
+        self._forgotten[name] = [*(one for one in setting[-1:] if one is not request), request]
 
     def running(self, shipped: Mapping[str, bytes]) -> dict[str, Callable[[], Any]]:
         """Operator to what makes a copy of what it runs now, as it was shipped, for the operators that can be changed.
@@ -89,8 +89,8 @@ class Rollbacks:
                 found[name] = partial(pickle.loads, shipped[name]) if name in shipped else partial(_given, ran)
                 continue
             function = _shipped(held[-1], name)
-            windows = self._with(name, done) if isinstance(ran, WindowFunction) else None
-            found[name] = partial(_with_windows, windows, function)
+            configured = self._with(name, done) if isinstance(ran, ConfiguredFunction) else None
+            found[name] = partial(_with_setting, configured, function)
         return found
 
     def last(self) -> Request:
@@ -198,13 +198,12 @@ class Rollbacks:
                 )
 
     def _with(self, name: str, held: Sequence[Request]) -> Any:
-        """What an operator ran after these requests: its last function; in a window, with the last windows."""
+        """What an operator ran after these requests: its last function, with the last setting, as of windows."""
         ran, held = self._ran[name], [*self._forgotten.get(name, ()), *held]
-        if not held or not isinstance(ran, WindowFunction):
+        if not held or not isinstance(ran, ConfiguredFunction):
             return held[-1].updates[name].function if held else ran
-        given = (each for each in (one.updates[name].windows for one in reversed(held)) if each is not None)
-        windowing: Any = next(given, ran.windowing)
-        return replace(ran, function=held[-1].updates[name].function, windowing=windowing)
+        given = (each for each in (one.updates[name].setting for one in reversed(held)) if each is not None)
+        return replace(ran, function=held[-1].updates[name].function).with_setting(next(given, ran.setting))
 
     def can_withdraw(self, last: Request) -> bool:
         """Whether the request has not begun in any region, and no pending rollback restores its functions."""
@@ -357,8 +356,8 @@ def _unpickled(payload: bytes) -> Any:
     return pickle.loads(payload).function
 
 
-def _with_windows(windows: WindowFunction | None, function: Callable[[], Any]) -> Any:
-    return function() if windows is None else replace(windows, function=function())
+def _with_setting(configured: ConfiguredFunction | None, function: Callable[[], Any]) -> Any:
+    return function() if configured is None else replace(configured, function=function())
 
 
 def _fired(request: Request) -> str:

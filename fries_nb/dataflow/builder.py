@@ -43,6 +43,7 @@ from fries_nb.dataflow.endpoints import (
     columns_of_source,
     schema_of_source,
 )
+from fries_nb.dataflow.expiring import Expiring, checked_ttl
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.loops import check_consumed_inside
 from fries_nb.dataflow.operators import check_function, emits_of, is_timed, same_origins
@@ -315,8 +316,16 @@ class DataflowBuilder:
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
         on_error: OnError | None, chain: bool, branches: int = 1, options: CallOptions = DEFAULTS,
+        ttl: float | None = None,
     ) -> Stream:
         columns = columns_of(name, key)
+        if ttl is not None:
+            function = Expiring(function, checked_ttl(name, ttl))
+            if self._scope.level:
+                raise DataflowError(
+                    f"{kind} {name!r} of {self._scope.described} has ttl={ttl!r}, and rows of a loop come back at "
+                    "their times; expected ttl= at an operator in front of the loop or behind it"
+                )
         check_function(name, function, columns, kind)
         awaiting = awaiting_of(name, function, options)
         emits = emits_of(kind, function)
@@ -382,13 +391,21 @@ class DataflowBuilder:
         """Declare a window, a reduce or a join of two streams, and the sink of its late rows."""
         columns = timed_key(kind, name, key)
         check_function(name, function, columns, kind)
-        checked_late(kind, name, late, self._scope)
         operator = Operator(
-            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
-            on_error=self._policy(name, on_error), begins_transactions=not function.early,
+            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, on_error=self._policy(name, on_error),
+            begins_transactions=not function.early,
         )  # fmt: skip
+        return self._add_with_late(operator, (stream, *others), late, workers)
+
+    def _add_with_late(
+        self, operator: Operator, inputs: tuple[Stream, ...], late: Sink | None, workers: int | None,
+        identity: Identity | None = None,
+    ) -> Stream:
+        """Declare an operator that works by time, and the sink of its late rows."""
+        name = operator.name
+        checked_late(operator.kind, name, late, self._scope)
         with self._taking_back():
-            results = self._add(operator, (stream, *others), workers, None)
+            results = self._add(replace(operator, branches=1 if late is None else 2), inputs, workers, identity)
             if late is not None:
                 self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
         return results

@@ -25,10 +25,11 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
-from fries_nb.dataflow.windowing import WindowFunction, check_merging
+from fries_nb.dataflow.windowing import ConfiguredFunction, WindowFunction, check_merging
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ def takes_state(function: object) -> bool:
 
 
 def takes_time(function: object) -> bool:
-    """Whether it is an object whose ``process`` takes what works by time, as ``process(row, state, at)``."""
+    """Whether its ``process`` takes what works by time, as ``process(row, state, at)``, or its keys end by time."""
+    if isinstance(function, Expiring):
+        return True
     if shape_of(function) is not Shape.KEYED:
         return False
     third = _positional(_parameters(_called(function)) or [])[2:3]
@@ -179,6 +182,9 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         _check_window_function(name, function, kind)
         check_merging(name, function)
         return
+    if isinstance(function, Expiring):
+        function = function.function
+        _check_expiring(name, function)
     _check_awaited(name, function, kind)
     if takes_state(function) and not key:
         raise DataflowError(
@@ -277,6 +283,30 @@ def _check_timed_methods(name: str, function: Any, traits: OperatorTraits) -> No
             )
 
 
+def _check_expiring(name: str, function: Any) -> None:
+    """Refuse a function without a state that could end, or one that would have to wait or works by time itself."""
+    expected = "expected an object with process(row, state)"
+    if not takes_state(function):
+        raise DataflowError(
+            f"operator {name!r} has ttl=, after which the state of a key is forgotten, and its function keeps none; "
+            f"{expected}"
+        )
+    if takes_time(function):
+        raise DataflowError(
+            f"operator {name!r} has ttl= and a timed function, which can end its keys itself with at.call(); {expected}"
+        )
+    if is_awaited(function):
+        raise DataflowError(
+            f"operator {name!r} has ttl= and an async process, but time would pass while it waits; {expected}, behind "
+            "a map that awaits the service"
+        )
+    ended = getattr(function, "on_expire", None)
+    if ended is not None and not callable(ended):
+        raise DataflowError(f"operator {name!r}: its on_expire is {ended!r}; expected a method on_expire(key, state)")
+    if ended is not None:
+        _check_method(name, function, "on_expire", "(key, state)")
+
+
 def _check_method(name: str, function: Any, method: str, what: str) -> None:
     """Refuse a method that cannot be called with these parameters, or is awaited."""
     called = getattr(function, method)
@@ -290,7 +320,7 @@ def _check_method(name: str, function: Any, method: str, what: str) -> None:
 
 
 def _user_object(function: Any) -> Any:
-    return function.function if isinstance(function, WindowFunction) else function
+    return function.function if isinstance(function, ConfiguredFunction) else function
 
 
 def _is_called_by_instance(given: type) -> bool:

@@ -9,7 +9,7 @@ time, or one whose rows may be late, is found by the call that declares the oper
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from fries_nb.dataflow.arguments import (
@@ -23,6 +23,7 @@ from fries_nb.dataflow.arguments import (
 )
 from fries_nb.dataflow.awaiting import CallOptions, OnChange
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_sink
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import ROOT, Emits, Kind, Operator, StreamScope
 from fries_nb.dataflow.loops import LoopDeclarations
 from fries_nb.dataflow.operators import is_timed
@@ -33,11 +34,13 @@ from fries_nb.dataflow.top_rows import top
 from fries_nb.dataflow.traits import TRAITS
 from fries_nb.dataflow.windowing import (
     EACH_TIME,
+    UNIT,
     AnyWindowing,
     CountWindowing,
     WindowFunction,
     checked_lateness,
     checked_windowing,
+    is_positive,
 )
 from fries_nb.errors import DataflowError
 
@@ -179,6 +182,22 @@ def _counted_key(name: str, key: Columns | None, given: Mapping[str, object]) ->
     return timed_key(Kind.WINDOW, name, key)
 
 
+def checked_within(name: str, within: object, scope: StreamScope) -> float:
+    """The validated duration of a dedup.
+
+    Raises:
+        DataflowError: it is no number above 0, or rows would meet themselves in a loop.
+    """
+    if not is_positive(within):
+        raise DataflowError(f"dedup {name!r} has within={within!r}; expected a number above 0, {UNIT}")
+    if scope.level:
+        raise DataflowError(
+            f"dedup {name!r} of {scope.described} has within={within!r}, and rows of a loop come back at their times; "
+            "expected it in front of the loop or behind it"
+        )
+    return within
+
+
 def checked_late(kind: Kind, name: str, late: object, scope: StreamScope) -> None:
     """Refuse a place for late rows that is no sink, or that would be in a loop.
 
@@ -217,6 +236,11 @@ def check_times(
         what = f"{first.kind} {first.name!r} above it, whose rows have no time"
         if first.blocking:
             raise DataflowError(f"{operator.kind} {name!r} has the {what} any more; expected a stream before it")
+        if isinstance(operator.function, Expiring):
+            raise DataflowError(
+                f"{operator.kind} {name!r} has ttl={operator.function.ttl!r}, by the time of rows, and the {what}; "
+                "expected source(..., time=<column>), since keys do not end by the clock in this version"
+            )
         raise DataflowError(f"{operator.kind} {name!r} has the {what}; expected source(..., time=<column>)")
     untimed = [one for one in untimed if not one.blocking]  # what bypasses a blocking operator has no time any more
     if timed and untimed:
@@ -271,7 +295,7 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
     def map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
         on_error: OnError | None = None, chain: bool = True, concurrency: int | None = None,
-        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish",
+        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish", ttl: float | None = None,
     ) -> Stream:
         """Declare an operator that makes one row of each row.
 
@@ -302,23 +326,28 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
                 end, and only those of one key stay in order.
             on_change: of a coroutine, ``"finish"`` lets the calls in flight end before a change; ``"retry"`` cancels
                 them, and the new function is called with their rows.
+            ttl: of a function with state, how long a key lasts without a row, by the times of rows: in seconds, or
+                units of the source's integers. A key whose newest row is of the time T is forgotten when no row of
+                ``T + ttl`` can still arrive; ``on_expire(key, state)`` of the function, if it has it, then makes a row,
+                rows, or ``None``. A later row begins the key anew. ``None`` keeps keys for good.
 
         Returns:
             The output.
 
         Raises:
             DataflowError: duplicate or empty name, a function that cannot be called, a key that is not a column name,
-                or another argument that is invalid, or is of coroutines only.
+                or another argument that is invalid, or is of coroutines only; ``ttl`` with a function that keeps no
+                state, awaits or is timed, inside of a loop, or where a source has no ``time=``.
         """
         options = CallOptions(concurrency, timeout, ordered, on_change)
         return self.flow._add_function(
-            Kind.MAP, name, self, function, key, workers, on_error, chain, options=options
+            Kind.MAP, name, self, function, key, workers, on_error, chain, options=options, ttl=ttl
         )
 
     def flat_map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
         on_error: OnError | None = None, chain: bool = True, concurrency: int | None = None,
-        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish",
+        timeout: float | None = None, ordered: bool = True, on_change: OnChange = "finish", ttl: float | None = None,
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
@@ -336,6 +365,7 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
             timeout: see ``map``.
             ordered: see ``map``.
             on_change: see ``map``.
+            ttl: see ``map``.
 
         Returns:
             The output.
@@ -345,7 +375,7 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
         """
         options = CallOptions(concurrency, timeout, ordered, on_change)
         return self.flow._add_function(
-            Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain, options=options
+            Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain, options=options, ttl=ttl
         )
 
     def filter(
@@ -534,8 +564,15 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
         )
         return self.flow._add(operator, (self,), workers, None if one_to_many else self.identity)
 
-    def dedup(self, name: str, on: Columns, unique: bool | None = None, workers: int | None = None) -> Stream:
+    def dedup(
+        self, name: str, on: Columns, unique: bool | None = None, workers: int | None = None,
+        within: float | None = None, late: Sink | None = None,
+    ) -> Stream:
         """Declare an operator that passes on the first row of each key; null is a value like any other.
+
+        With ``within=``, a row passes if no row of its key has passed whose time is at most so far away from its own.
+        Rows that do not pass count for nothing, so the time counts from the first row, and a key that is silent for so
+        long costs no memory.
 
         Args:
             name: see ``map``.
@@ -544,16 +581,30 @@ class Stream(LoopDeclarations, TimedStream, JoinedStream):
                 is the identity of a stream that has not been multiplied (children of a flat_map may have their own
                 identities).
             workers: see ``map``.
+            within: how far apart rows of a key have to be to pass both, by their times: in seconds, or units of the
+                source's integers. ``None`` passes one row of a key for good.
+            late: with ``within``, the sink ``<name>.late`` of rows that come so late that the rows with which they
+                would have to be compared may be forgotten.
 
         Returns:
             The output.
 
         Raises:
-            DataflowError: ``on`` names no column; duplicate or empty name.
+            DataflowError: ``on`` names no column; duplicate or empty name; ``within`` is no number above 0, or inside
+                of a loop; ``late`` without it; no source with ``time=`` above, or one with ``late=`` and no ``late``
+                here.
         """
         columns = needed_columns("dedup", name, on)
         is_unique = is_identity(columns, self.identity) if unique is None else unique
         operator = Operator(name, unique_per_transaction=is_unique, kind=Kind.DEDUP, key=columns)
+        if within is not None:
+            duration = checked_within(name, within, self.flow._scope)
+            timed = replace(operator, kind=Kind.DEDUP_WITHIN, function=duration)
+            return self.flow._add_with_late(timed, (self,), late, workers, self.identity)
+        if late is not None:
+            raise DataflowError(
+                f"dedup {name!r} has late={late!r} and compares rows whatever their times; expected within= with it"
+            )
         return self.flow._add(operator, (self,), workers, self.identity)
 
     def aggregate(self, name: str, by: Columns | None, columns: Mapping[str, str]) -> Stream:

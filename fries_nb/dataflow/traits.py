@@ -36,6 +36,7 @@ class Kind(StrEnum):
     JOIN_LATEST = "join_latest"
     JOIN_WINDOW = "join_window"
     DEDUP = "dedup"
+    DEDUP_WITHIN = "dedup_within"
     COMPARISON = "comparison"
     AGGREGATE = "aggregate"
     SORT = "sort"
@@ -79,6 +80,8 @@ class Holds(StrEnum):
     """The description of a source or a sink."""
     QUERY = "query"
     """The query for Spark SQL."""
+    DURATION = "duration"
+    """A number: seconds, or units of the times of rows if these are integers."""
     NOTHING = "nothing"
     """``None``."""
 
@@ -198,6 +201,10 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     ),
     Kind.DEDUP: OperatorTraits(
         execution=Execution.CALL, holds=Holds.NOTHING, columns=ColumnsOut.SAME, chained=True, keeps_state=True
+    ),
+    Kind.DEDUP_WITHIN: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.DURATION, columns=ColumnsOut.SAME, chained=True, keeps_state=True,
+        timed=True,
     ),
     Kind.COMPARISON: OperatorTraits(
         execution=Execution.CALL, holds=Holds.NOTHING, columns=ColumnsOut.SAME, keeps_state=True, two_sided=True

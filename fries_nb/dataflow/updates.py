@@ -27,13 +27,21 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.dataflow.constraints import LatencyConstraint, OnViolation
+from fries_nb.dataflow.expiring import Expiring, checked_ttl
 from fries_nb.dataflow.graph import Emits, Graph, Operator
 from fries_nb.dataflow.join_bounds import Bounds, StreamJoin, checked_bounds
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, is_awaited, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windowing import EACH_TIME, AnyWindowing, CountWindowing, WindowFunction, checked_windowing
+from fries_nb.dataflow.windowing import (
+    EACH_TIME,
+    AnyWindowing,
+    ConfiguredFunction,
+    CountWindowing,
+    WindowFunction,
+    checked_windowing,
+)
 from fries_nb.errors import DataflowError, PlanError, exception_text
 
 
@@ -51,6 +59,8 @@ class Update:
             it comes, and may extend it by that. ``state`` and ``back`` get the state of one window of a key. For a join
             of two streams its new bounds, ``fn.within(before, after)``, ``fn.latest(tolerance)`` or windows; the
             function may then be ``None``, for a join that merges the columns of both rows.
+        ttl: for an operator with ``ttl=``, its new one; ``None`` keeps it. It holds for a key from its next row on, and
+            does not shorten the time that earlier rows have given to a key.
 
     Raises:
         DataflowError: the function is not callable, and no table either.
@@ -61,6 +71,12 @@ class Update:
     state: Callable[[Any], Any] | None = None
     back: Callable[[Any], Any] | None = None
     windows: Bounds | AnyWindowing | None = None
+    ttl: float | None = None
+
+    @property
+    def setting(self) -> Any:
+        """What replaces the setting of the operator, whichever it has; ``None`` to keep it."""
+        return self.ttl if self.windows is None else self.windows
 
     def __post_init__(self) -> None:
         merges = self.function is None and self.windows is not None
@@ -106,7 +122,9 @@ class Edits:
 
 
 def returning(ran: Any, state: Callable[[Any], Any] | None, back: Callable[[Any], Any] | None) -> Update:
-    """The update to what an operator has run before; the windows of a window return with its function."""
+    """The update to what an operator has run before; windows, or a ``ttl``, return with the function."""
+    if isinstance(ran, Expiring):
+        return Update(ran.function, state, back, ttl=ran.ttl)
     if not isinstance(ran, WindowFunction):
         return Update(ran, state, back)
     return Update(ran.function, state, back, None if ran.windowing == EACH_TIME else ran.windowing)
@@ -152,6 +170,7 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
             new_table(operator, update)
             continue
         _check_windows(operator, update)
+        _check_ttl(operator, update)
         check_function(name, configured(operator, update), operator.key, operator.kind)
         if not operator.traits.pairs:
             _check_kept_kind(operator, update)
@@ -164,10 +183,10 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
 
 def _check_kept_kind(operator: Operator, update: Update) -> None:
     """Refuse a function that is called in another way than the one before, or would make more rows."""
-    name = operator.name
-    if takes_time(operator.function) is not takes_time(update.function):
+    name, new = operator.name, configured(operator, update)
+    if takes_time(operator.function) is not takes_time(new):
         raise PlanError(
-            f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
+            f"{name!r} runs {_timing(operator.function)} and would change to {_timing(new)}; expected "
             f"{_timing(operator.function)}, since chains are formed by it"
         )
     if is_awaited(operator.function) is not is_awaited(update.function):
@@ -206,11 +225,21 @@ def targets_of(graph: Graph, change: Mapping[str, Any] | Iterable[str]) -> tuple
 
 
 def configured(operator: Operator, update: Update) -> Any:
-    """The new function as the operator runs it: that of a window has the update's windows, if it has any."""
-    if isinstance(operator.function, WindowFunction):
-        windowing: Any = update.windows  # of the kind of the operator, see ``_check_windows``
-        return replace(operator.function, function=update.function, windowing=windowing)
+    """The new function as the operator runs it: with the update's windows or ``ttl``, if it has any."""
+    if isinstance(operator.function, ConfiguredFunction):
+        return replace(operator.function, function=update.function).with_setting(update.setting)
     return update.function
+
+
+def _check_ttl(operator: Operator, update: Update) -> None:
+    if update.ttl is None:
+        return
+    if not isinstance(operator.function, Expiring):
+        raise PlanError(
+            f"{operator.name!r} ({operator.kind}) was declared without ttl=, so the times of its keys are not known; "
+            "expected an update without ttl=..."
+        )
+    checked_ttl(operator.name, update.ttl)
 
 
 def _check_windows(operator: Operator, update: Update) -> None:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 from fries_nb.dataflow.calendars import zone_of
 from fries_nb.errors import DataflowError
@@ -94,6 +94,11 @@ def is_duration(value: object) -> TypeGuard[float]:
     [True, True, False, False, False, False, False]
     """
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def is_positive(value: object) -> TypeGuard[float]:
+    """Whether a value is a duration of at least a nanosecond."""
+    return is_duration(value) and value * NS_PER_S >= 1
 
 
 def ticks(duration: float, is_timestamp: bool) -> int:
@@ -272,13 +277,12 @@ def ends_of(t: int, size: int, every: int) -> range:
 
 
 @dataclass(frozen=True)
-class WindowFunction:
-    """What a window or reduce runs: a function and its windows, as one value, so that a change replaces both."""
+class ConfiguredFunction:
+    """A user's function with a setting of its operator, as one value, so that a change replaces both."""
 
-    function: Any  # the user's object, with ``process`` and ``close``
-    windowing: AnyWindowing | None  # the windows; ``None`` in a change that keeps those of the function before
-    lateness: float = 0  # how long after its end a window takes further rows, and is corrected once
-    early: bool = False  # whether ``process`` returns rows, which leave before the window is closed
+    SETTING: ClassVar[str]  # the name of the field with the setting; ``None`` there keeps that of the function before
+
+    function: Any  # the user's object, with ``process``
 
     @property
     def process(self) -> Any:
@@ -290,11 +294,31 @@ class WindowFunction:
         """The user's ``open()``, if there is one."""
         return self.function.open
 
+    @property
+    def setting(self) -> Any:
+        """What a change may replace beside the function."""
+        return getattr(self, self.SETTING)
+
+    def with_setting(self, setting: Any) -> Self:
+        """The same with another setting."""
+        return replace(self, **{self.SETTING: setting})
+
+
+@dataclass(frozen=True)
+class WindowFunction(ConfiguredFunction):
+    """What a window or reduce runs: a function, with ``process`` and ``close``, and its windows."""
+
+    SETTING = "windowing"
+
+    windowing: AnyWindowing | None  # the windows; ``None`` in a change that keeps those of the function before
+    lateness: float = 0  # how long after its end a window takes further rows, and is corrected once
+    early: bool = False  # whether ``process`` returns rows, which leave before the window is closed
+
 
 def following(before: Any, function: Any) -> Any:
-    """A function with the windows of the one before it, if it has none of its own."""
-    if isinstance(function, WindowFunction) and function.windowing is None:
-        return replace(function, windowing=before.windowing)
+    """A function with the setting of the one before it, such as its windows, if it has none of its own."""
+    if isinstance(function, ConfiguredFunction) and function.setting is None:
+        return function.with_setting(before.setting)
     return function
 
 
@@ -328,7 +352,7 @@ def checked_windowing(name: str, windowing: object) -> AnyWindowing:
 
 def _check_lengths(name: str, size: float, every: float) -> None:
     for what, value in (("windows of", size), ("a window every", every)):
-        if not _is_positive(value):
+        if not is_positive(value):
             raise DataflowError(f"window {name!r} has {what} {value!r}; expected a number above 0, {UNIT}")
     if every > size:
         raise DataflowError(
@@ -342,8 +366,6 @@ def _check_lengths(name: str, size: float, every: float) -> None:
         )
 
 
-def _is_positive(value: object) -> bool:
-    return is_duration(value) and value * NS_PER_S >= 1
 
 
 def _check_offset(name: str, offset: object, every: float) -> None:
@@ -381,9 +403,9 @@ def _check_timezone(name: str, timezone: object) -> None:
 
 def _check_session(name: str, windowing: SessionWindowing) -> None:
     gap, longest = windowing.gap, windowing.longest
-    if not _is_positive(gap):
+    if not is_positive(gap):
         raise DataflowError(f"window {name!r} has sessions with a gap of {gap!r}; expected a number above 0, {UNIT}")
-    if longest is not None and (not _is_positive(longest) or longest < gap):
+    if longest is not None and (not is_positive(longest) or longest < gap):
         raise DataflowError(
             f"window {name!r} has sessions with longest={longest!r}; expected a number of at least the gap, {gap!r}"
         )

@@ -46,6 +46,7 @@ from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable
 from fries_nb.notebook.widgets import answer_in_subshell, words_html
 from fries_nb.planning.schedulers import CHOICES, Plan
+from fries_nb.report.change_rows import users_function
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
 
@@ -260,7 +261,7 @@ def _wanted(operator: Operator) -> str:
     """What an operator's field is to have, after the function that was declared."""
     if operator.traits.holds is Holds.TABLE:
         return f"the new table of {operator.name}, as in spark.table(...)"
-    function = operator.function
+    function = users_function(operator.function)
     if isinstance(function, FunctionType) and function.__name__ == "<lambda>":
         example = "lambda row: ..."
     elif isinstance(function, FunctionType | type):

@@ -40,6 +40,7 @@ from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.windowing import ConfiguredFunction
 from fries_nb.errors import DataflowError, FriesError, PlanError, close_match, exception_text
 from fries_nb.notebook.options import marked, shortened
 from fries_nb.report.change_rows import source_place, users_function
@@ -210,7 +211,7 @@ def text_of(operator: Operator, function: Any, names: Mapping[str, Any]) -> Func
             return FunctionText(text)
     if isinstance(function, str):
         return FunctionText(repr(function))
-    if own is not function and not hasattr(function, "windowing"):
+    if own is not function and not isinstance(function, ConfiguredFunction):
         return _new(operator, own, f"it is a {function_text(function)}, whose arguments are not known")
     if inspect.isroutine(own) or isinstance(own, BatchFunction):
         found = _source(own.function if isinstance(own, BatchFunction) else own)

@@ -309,7 +309,8 @@ def loaded_update(payload: bytes, operator: Operator) -> Update:
         update: Update = pickle.loads(payload)
     if isinstance(operator.function, WindowFunction):
         state, back = (None if one is None else EachWindow(one) for one in (update.state, update.back))
-        update = replace(update, function=configured(operator, update), state=state, back=back)
+        update = replace(update, state=state, back=back)
+    update = replace(update, function=configured(operator, update))
     return replace(update, state=renewed(definitions, update.state))
 
 

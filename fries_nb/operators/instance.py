@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import initial_state
 from fries_nb.dataflow.masking import masked
@@ -50,7 +51,7 @@ from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.joined_names import JoinedNames
 from fries_nb.operators.row_versions import Earlier, is_declared, settled, with_fix, with_steps
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
-from fries_nb.progress.agenda import Agenda
+from fries_nb.progress.agenda import Agenda, EndAgenda
 from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.tokens import TokenBook, TokenKeepers
 from fries_nb.protocol.checkpoints import Position
@@ -175,7 +176,7 @@ class Instance:
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.brought_out = BroughtOut(operator.name)
-            self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
+            self.agenda = _agenda_of(operator, function or operator.function, self.tokens)
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self.transforms: dict[str, Transform] = {}  # the state transformations that it has applied itself, by change
@@ -493,6 +494,12 @@ class Instance:
     def records(self, ended: bool = False) -> list[WorkerRecord]:
         """The audit records since the last call; see ``AuditLog.take``. Empty without audit."""
         return self.log.take(ended) if self.audit else []
+
+
+def _agenda_of(operator: Operator, function: Any, tokens: TokenBook) -> Agenda:
+    """The agenda of a timed operator; each key has one entry where keys end."""
+    kind = EndAgenda if isinstance(function, Expiring) else Agenda
+    return kind(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(tokens))
 
 
 def _initial_state(instance: Instance | None) -> Any:

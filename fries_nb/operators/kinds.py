@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.traits import Emits, Holds, Kind
 from fries_nb.operators.audit_log import logged
 from fries_nb.operators.column_types import as_value
@@ -37,7 +38,9 @@ from fries_nb.operators.error_policy import (
     undoable,
     whole,
 )
+from fries_nb.operators.first_rows import fade_step, first_step
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.key_ends import due_or_end_step, forget_step
 from fries_nb.operators.paired_rows import comparison_step
 from fries_nb.operators.row_versions import chosen_step, side_by_side
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
@@ -59,7 +62,6 @@ from fries_nb.operators.steps import (
     split_step,
     unnest_step,
 )
-from fries_nb.operators.timed_calls import due_step
 from fries_nb.operators.timed_joins import call_for_open, drop_step, leave_step, pair_step
 from fries_nb.operators.window_steps import call_for_all, close_step, retire_step, window_step
 
@@ -133,8 +135,8 @@ class OperatorCall:
     # makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no timed
     # functions
     due: Callable[[Instance, Behind], Step] | None = None
-    # makes the function that is called when a row of a firing has been processed, or set aside
-    retire: Callable[[Instance], Step] | None = None
+    # makes the function that is called when a row of a firing has been processed, or set aside; ``None`` for nothing
+    retire: Callable[[Instance], Step | None] | None = None
     # makes the entries of copies of states, in a trial; ``None`` if the kind has no states by time
     recall: Callable[[Instance], None] | None = None
 
@@ -143,14 +145,15 @@ _WINDOW_CALL = OperatorCall(window_step, due=close_step, retire=retire_step, rec
 _PAIR_CALL = OperatorCall(pair_step, due=leave_step, retire=drop_step, recall=call_for_open)
 
 CALLS: Mapping[Kind, OperatorCall] = {
-    Kind.MAP: OperatorCall(map_step, mapped, loops=True, due=due_step),
+    Kind.MAP: OperatorCall(map_step, mapped, loops=True, due=due_or_end_step, retire=forget_step),
     Kind.FILTER: OperatorCall(filter_step, filtered, loops=True),
-    Kind.FLAT_MAP: OperatorCall(flat_map_step, multiplied, due=due_step),
+    Kind.FLAT_MAP: OperatorCall(flat_map_step, multiplied, due=due_or_end_step, retire=forget_step),
     Kind.SPLIT: OperatorCall(split_step, loops=True),
     Kind.UNNEST: OperatorCall(unnest_step),
     Kind.SELF_JOIN: OperatorCall(self_join_step),
     Kind.JOIN: OperatorCall(join_step),
     Kind.DEDUP: OperatorCall(dedup_step),
+    Kind.DEDUP_WITHIN: OperatorCall(first_step, due=fade_step),
     Kind.COMPARISON: OperatorCall(comparison_step),
     Kind.WINDOW: _WINDOW_CALL,
     Kind.REDUCE: _WINDOW_CALL,
@@ -274,7 +277,8 @@ def _by_version(make: Callable[[Instance, Behind], Step], instance: Instance, be
 def has_due(instance: Instance) -> bool:
     """Whether the function of a timed operator makes rows of firings."""
     function = instance.function
-    return instance.operator.traits.timed or any(hasattr(function, name) for name in ("due", "reached"))
+    is_own = instance.operator.traits.timed or isinstance(function, Expiring)
+    return is_own or any(hasattr(function, name) for name in ("due", "reached"))
 
 
 def due_call(instance: Instance) -> _Call:

@@ -46,6 +46,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import HIDDEN, alike
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state, takes_time
 from fries_nb.dataflow.tables import JoinTable
@@ -55,6 +56,7 @@ from fries_nb.operators.awaited_calls import returned_call, waited_for
 from fries_nb.operators.column_types import EmittedColumns, as_value, refuse_as_name
 from fries_nb.operators.conversion import are_atoms, are_plain, to_arrow
 from fries_nb.operators.instance import FAILURES, Instance, failure
+from fries_nb.operators.key_ends import renewing_call
 from fries_nb.operators.rows import ALONE, NOTHING, UNKNOWN, UNWRITTEN, Columns, Row, WholeRow, derived, detach
 from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call
@@ -355,6 +357,8 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
     process = function.process if shape_of(function) is Shape.KEYED else function
     if instance.operator.awaiting is not None:
         return returned_call(instance, _with_state(instance, waited_for(instance, process)))
+    if isinstance(function, Expiring):
+        return renewing_call(instance)
     return timed_call(instance) if takes_time(function) else _with_state(instance, process)
 
 

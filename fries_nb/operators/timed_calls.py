@@ -476,12 +476,12 @@ def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
         key, columns = read(row), row.columns
         if due is None:
             raise TokenError(f"{instance.worker.operator} has entries that are due, and its function has no due()")
-        shown = time_values(columns.batch.schema.field(TIME).type).shown
+        t, state = columns.times()[row.index], touch(key)
+        shown = time_values(columns.batch.schema.field(TIME).type).shown(t)
         try:
-            result = due(key, shown(columns.times()[row.index]), touch(key))
+            result = due(key, shown, state)
         except FAILURES as error:
             raise failure(instance, error) from error
-        t = columns.times()[row.index]
         emit_all(row, ((t, out) for out in rows_of(instance, result)))
 
     return step

@@ -30,13 +30,14 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from fries_nb.dataflow.builder import is_copy
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.join_bounds import StreamJoin
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.sameness import unlike
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import returning
-from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.dataflow.windowing import ConfiguredFunction, WindowFunction
 from fries_nb.displays import Displayed
 from fries_nb.words import counted
 
@@ -130,12 +131,14 @@ class Difference(Displayed):
     def functions(self) -> dict[str, Any]:
         """Operator to its later function, for those whose function or table differs: a change for ``reconfigure``.
 
-        That of a window or reduce is an ``Update`` of its function and windows.
+        That of a window or reduce is an ``Update`` of its function and windows, and that of an operator with ``ttl=``
+        one of its function and this.
         """
         names = [operator.name for operator in self.changed if "function" in operator.aspects]
         later = {name: self.after.operator(name).function for name in names if _is_changeable(self.after, name)}
-        windows = {name: returning(ran, None, None) for name, ran in later.items() if isinstance(ran, WindowFunction)}
-        return later | windows
+        return later | {
+            name: returning(ran, None, None) for name, ran in later.items() if isinstance(ran, ConfiguredFunction)
+        }
 
     @property
     def workers(self) -> dict[str, int]:
@@ -256,6 +259,7 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         "chain": (was.chain, now.chain),
         "awaiting": (was.awaiting or "none", now.awaiting or "none"),
         "cohort": (_cohort_words(was.cohort), _cohort_words(now.cohort)),
+        "ttl": tuple("some" if isinstance(one, Expiring) else "none" for one in (ran, runs)),
         "unique_per_transaction": (was.unique_per_transaction, now.unique_per_transaction),
     }
     kept = _kept_by_changes(runs)

@@ -36,6 +36,16 @@ Nor is an entry made for what has been fired, even if there is a right to it:
 >>> agenda.begin((0, 50))
 >>> agenda.may_call(58, "c7"), agenda.may_call(60, "c7")
 (False, True)
+
+The *ends* of keys are entries of which each key has one, the latest (see ``EndAgenda``):
+
+>>> ends = EndAgenda("M", ChangeBatch())
+>>> ends.call(5, "c7"), ends.call(5, "c8"), ends.call(9, "c7"), ends.call(6, "c7")
+(None, None, None, None)
+>>> ends.end_of("c7"), len(ends), ends.held                # c7 stands at 5 until that is due
+(9, 2, ((0, 5),))
+>>> ends.advance(Antichain.of([(0, 6)])), ends.take(limit=9).keys, ends.held
+(None, ('c8',), ((0, 9), (0, 5)))
 """
 
 from __future__ import annotations
@@ -162,17 +172,20 @@ class Agenda:
                 "a later one"
             )
         time = (stamp[0], t, *stamp[2:])
-        keys = self._entries.get(time)
-        if (keys is not None and key in keys) or self._has_in_another_version(time, key):
+        if key in self._entries.get(time, ()) or self._has_in_another_version(time, key):
             return
+        self._put(time, key)
+        self._journal.append((time, key))
+
+    def _put(self, time: Time, key: Any) -> None:
+        keys = self._entries.get(time)
         if keys is None:
-            if t > LATEST:
-                raise TokenError(f"{self.operator} cannot call for time {t}; {MOST}")
+            if moment(time) > LATEST:
+                raise TokenError(f"{self.operator} cannot call for time {moment(time)}; {MOST}")
             keys = self._add_time(time)
             if time not in self._taken:
                 self.changes.update(self._location, time, +1)
         keys[key] = None
-        self._journal.append((time, key))
 
     def _has_in_another_version(self, time: Time, key: Hashable) -> bool:
         if len(self._versions) == 1 and time[0] in self._versions:
@@ -194,11 +207,14 @@ class Agenda:
     def undo(self, mark: int) -> None:
         """Remove the entries that were added since the mark."""
         while len(self._journal) > mark:
-            time, key = self._journal.pop()
-            keys = self._entries[time]
-            del keys[key]
-            if not keys:
-                self._drop_time(time)
+            self._take_back(*self._journal.pop())
+
+    def _take_back(self, time: Time, key: Any) -> None:
+        """Remove an entry; its time is given up if no other key has one there."""
+        keys = self._entries[time]
+        del keys[key]
+        if not keys:
+            self._drop_time(time)
 
     def _drop_time(self, time: Time) -> None:
         del self._entries[time]
@@ -242,7 +258,10 @@ class Agenda:
         return heap[0][1]
 
     def take(self, limit: int) -> Firing:
-        """Take at most ``limit`` keys of the first ripe times, and begin the least; kept until ``done``."""
+        """Take at most ``limit`` keys of the first ripe times, and begin the least; kept until ``done``.
+
+        The firing has no key if the ends of all keys that were ripe have been put off (see ``EndAgenda``).
+        """
         time = self._first_ripe()
         if time is None and self.keepers is not None and self.keepers.is_due:
             least, key = self.keepers.take()
@@ -250,9 +269,12 @@ class Agenda:
             return Firing(least, (key,), (moment(least),), reached=True)
         if time is None:
             raise ProtocolError(f"{self.operator} was to fire, and has no entry whose time has passed")
-        first, keys, moments = time, list[Any](), list[int]()
-        while time is not None and apart_from_moment(time) == apart_from_moment(first) and len(keys) < max(1, limit):
-            some = self._take(time, max(1, limit) - len(keys))
+        first, keys, moments, left = time, list[Any](), list[int](), max(1, limit)
+        while time is not None and apart_from_moment(time) == apart_from_moment(first) and left > 0:
+            looked_at = min(left, len(self._entries[time]))
+            some = self._take(time, left)
+            left -= looked_at
+            first = first if keys else time
             keys += some
             moments += [moment(time)] * len(some)
             time = self._first_ripe()
@@ -352,3 +374,99 @@ class Agenda:
         for time, key in entries:
             keys = self._entries.get(time)
             (self._add_time(time) if keys is None else keys)[key] = None
+
+
+class EndAgenda(Agenda):
+    """The ends of keys: each key has one entry, and a call for a later time puts it off.
+
+    An entry that was put off stays where it is until it is due, and only then goes to the time of the last call: so a
+    key costs a place in a heap once in the time that it lasts, and not once for each of its rows. What leaves the
+    agenda, in a checkpoint or with a bin, is at the time of the last call.
+    """
+
+    def __init__(
+        self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin, keepers: TokenKeepers | None = None
+    ) -> None:
+        super().__init__(operator, changes, bins_of, keepers)
+        self._at: dict[Any, Time] = {}  # key to the time at which its entry stands
+        self._ends: dict[Any, Time] = {}  # key to the time to which it has been put off
+
+    def end_of(self, key: Hashable) -> int | None:
+        """The ``t`` of the last call for this key; ``None`` if it has no entry."""
+        time = self._ends.get(key, self._at.get(key))
+        return None if time is None else moment(time)
+
+    def call(self, t: int, key: Hashable) -> None:
+        """Add the entry of a key, or put it off; nothing happens if it is at this time already, or at a later one."""
+        at = self._at.get(key)
+        if at is None:
+            super().call(t, key)
+            self._at[key] = (self.stamp[0], t, *self.stamp[2:])
+            return
+        last = self._ends.get(key, at)
+        if t > last[1]:
+            if t > LATEST:
+                raise TokenError(f"{self.operator} cannot call for time {t}; {MOST}")
+            # Of the later version as well, so that the entry which is held is a right to this one.
+            self._ends[key] = (max(self.stamp[0], last[0]), t, *at[2:])
+            self._journal.append((last, key))
+
+    def _take_back(self, time: Time, key: Any) -> None:
+        """Undo a call: ``time`` is that of the entry, or the one from which the key was put off."""
+        if key not in self._ends:
+            super()._take_back(time, key)
+            del self._at[key]
+        elif time == self._at[key]:
+            del self._ends[key]
+        else:
+            self._ends[key] = time
+
+    def _bring(self, key: Any) -> None:
+        """Bring the entry of a key that was put off to its time."""
+        # First there, then away from here: no frontier passes in between.
+        before, end = self._at[key], self._ends.pop(key)
+        self._put(end, key)
+        self._at[key] = end
+        super()._take_back(before, key)
+
+    def _take(self, time: Time, limit: int) -> list[Any]:
+        put_off = [key for key in islice(self._entries[time], limit) if key in self._ends]
+        for key in put_off:
+            self._bring(key)
+        count = limit - len(put_off)
+        taken = super()._take(time, count) if count and time in self._entries else []
+        for key in taken:
+            del self._at[key]
+        return taken
+
+    def end(self) -> None:
+        """Give up all ends; see ``Agenda.end``."""
+        super().end()
+        self._at.clear()
+        self._ends.clear()
+
+    def sort_out(self, bins: Collection[int], count: int, found: dict[int, list[Entry]]) -> Iterator[None]:
+        """Bring the entries of bins that move to their times, and find them; see ``Agenda.sort_out``."""
+        keys = list(self._at)
+        for first in range(0, len(keys), count):
+            some = keys[first : first + count]
+            for key, bin in zip(some, self._bins_of(some), strict=True):
+                if bin in bins:  # of which no row comes any more, and none fires
+                    if key in self._ends:
+                        self._bring(key)
+                    found.setdefault(int(bin), []).append((self._at[key], key))
+            yield
+
+    def release(self, bin: int, entries: Collection[Entry]) -> Fired:
+        """Give up the ends of a bin; see ``Agenda.release``."""
+        for _, key in entries:
+            del self._at[key]
+        return super().release(bin, entries)
+
+    def _all(self) -> Iterator[Entry]:
+        return ((self._ends.get(key, time), key) for key, time in self._at.items())
+
+    def _add(self, entries: Iterable[Entry]) -> None:
+        held = list(entries)
+        super()._add(held)
+        self._at.update((key, time) for time, key in held)

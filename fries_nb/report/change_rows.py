@@ -68,7 +68,7 @@ from fries_nb.changes.change_replay import ChangeReplay, ReplayStep
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
-from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.dataflow.windowing import ConfiguredFunction
 from fries_nb.errors import exception_text
 from fries_nb.report import markup
 from fries_nb.report.dag import STATES, draw
@@ -158,7 +158,7 @@ def diff_html(text: str) -> Markup:
 
 def users_function(value: Any) -> Any:
     """The user's function inside of what an operator runs."""
-    while isinstance(value, (BatchFunction, WindowFunction, functools.partial)):
+    while isinstance(value, (BatchFunction, ConfiguredFunction, functools.partial)):
         value = value.func if isinstance(value, functools.partial) else value.function
     return value
 
@@ -226,7 +226,7 @@ def _attributes(value: Any) -> Mapping[str, Any] | None:
     """The public attributes of an object, and of the one inside of it; ``None`` for functions and classes."""
     if isinstance(value, functools.partial):
         return {"args": value.args, "keywords": value.keywords}
-    if isinstance(value, (BatchFunction, WindowFunction)):
+    if isinstance(value, (BatchFunction, ConfiguredFunction)):
         own = {name: given for name, given in vars(value).items() if name != "function" and not name.startswith("_")}
         return own | dict(_attributes(value.function) or {})
     if inspect.isroutine(value) or isinstance(value, type):

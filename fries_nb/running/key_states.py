@@ -258,8 +258,12 @@ class RunLooks:
         """The same as a DataFrame, in which each open window of a key has a row; see ``state_table``."""
         found, pause_ms = self.states(operator, keys, count, timeout)
         shown, key = self._run.shown_time, self._run.graph.operator(operator).key
-        rows = (row for one in found for row in rows_of_key(one.key, one.value, one.bin, one.worker, _size_of, shown)
-                ) if any(is_windows(one.value) for one in found) else found  # fmt: skip
+        rows: Iterator[StateRow]
+        if any(is_windows(one.value) for one in found):
+            each = (rows_of_key(one.key, one.value, one.bin, one.worker, _size_of, shown) for one in found)
+            rows = itertools.chain.from_iterable(each)
+        else:
+            rows = (one._replace(window=tuple(map(shown, one.window))) if one.window else one for one in found)
         table = self._shown(state_table(rows, key))
         table.attrs["longest_pause_ms"] = pause_ms
         return table
@@ -527,10 +531,11 @@ def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:
             pairs = unpickled_each(operator, pieces)
         except OperatorError as error:
             raise RunError(str(error)) from error
-        bins = bins_of_keys([key for key, _ in pairs]).tolist() if pairs else []
-        for (key, state), bin_, piece in zip(pairs, bins, pieces, strict=True):
+        bins = bins_of_keys([key for key, *_ in pairs]).tolist() if pairs else []
+        for (key, state, *end), bin_, piece in zip(pairs, bins, pieces, strict=True):
             # A NaN that was pickled is another one: canonical, it is found by any.
-            yield StateRow(canonical_key(key), state, len(piece), bin_, part.worker.index)
+            ends = tuple([one for one in end if one is not None])  # none of a key that is about to be forgotten
+            yield StateRow(canonical_key(key), state, len(piece), bin_, part.worker.index, ends)
 
 
 def _size_of(state: Any) -> int:

@@ -30,6 +30,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fries_nb.dataflow.keys import why_unchangeable
+from fries_nb.operators.first_rows import PassedTimes
 from fries_nb.operators.timed_joins import OpenRows
 from fries_nb.operators.window_steps import OpenWindow, Span
 from fries_nb.progress.times import EARLIEST, LATEST
@@ -51,7 +52,8 @@ class StateRow(NamedTuple):
         bytes: size of the pickled state.
         bin: the bin of the key.
         worker: index of the worker that has it.
-        window: beginning and end of the window that it belongs to; empty if it belongs to none.
+        window: beginning and end of the window that it belongs to; of a key that ends by itself its end alone; empty if
+            there is neither.
     """
 
     key: Any
@@ -81,8 +83,10 @@ def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
     for name, values in _value_columns(held).items():
         columns[_free(name, columns)] = values
     if any(row.window for row in held):
-        windows = [row.window or (None, None) for row in held]
-        columns |= {"_start": [start for start, _ in windows], "_end": [end for _, end in windows]}
+        windows = [(None, None, *row.window)[-2:] for row in held]
+        begins = any(len(row.window) > 1 for row in held)
+        columns |= {"_start": [start for start, _ in windows]} if begins else {}
+        columns["_end"] = [end for _, end in windows]
     known = {f"_{name}": map(attrgetter(name), held) for name in ("bytes", "bin", "worker")}
     made = {name: series(values) for name, values in columns.items()}
     for name in keys:  # a key of null and one of NaN are two, and pandas has one word for both
@@ -99,7 +103,8 @@ def key_name(column: str) -> str:
 def states_of(table: Any, key_columns: Sequence[str]) -> list[Any] | str:
     """The states of which ``state_table`` has made a table, by row; or why they cannot be made of it again."""
     keys = {*map(key_name, key_columns)}
-    parts = [name for name in table if name not in keys and name not in ("_bytes", "_bin", "_worker")]
+    about = {*_OURS} - ({"_start", "_end"} if "_start" in table else set())  # when a key ends is no part of its state
+    parts = [name for name in table if name not in keys and name not in about]
     # What is no dict of its own columns: lists, names that the key has as well, windows.
     renamed = [name for name in parts if str(name).startswith("value_") or name in ("_start", "_end")]
     if renamed:
@@ -126,7 +131,8 @@ def rows_of_key(
     """The row of a key, or one for each open window if it is a key of an operator with windows.
 
     A key of a join of two streams has one for each of its open rows, with the column ``_side`` and, as ``_start`` and
-    ``_end``, the first and the last time of rows that may be its partners; ``None`` for no limit.
+    ``_end``, the first and the last time of rows that may be its partners; ``None`` for no limit. One of a dedup within
+    a time has one for each row that has passed, with its time and the last time of rows for which it counts.
 
     Args:
         key: the key.
@@ -141,6 +147,10 @@ def rows_of_key(
             for row in some:
                 limits = [None if t in (EARLIEST, LATEST) else shown(t) for t in (row.first, row.last)]
                 yield StateRow(key, {**row.as_dict(), "_side": side}, size(row), bin, worker, tuple(limits))
+        return
+    if isinstance(value, PassedTimes):
+        for first, last in value.items():
+            yield StateRow(key, True, size(value) // len(value), bin, worker, (shown(first), shown(last)))
         return
     if not is_windows(value):
         yield StateRow(key, value, size(value), bin, worker)
@@ -161,7 +171,7 @@ def bounds_of(span: Span, shown: Callable[[int], Any]) -> tuple[Any, ...]:
 
 def is_windows(value: object) -> bool:
     """Whether it is the state of a key with open windows or rows, as timed kinds of operators keep it."""
-    if isinstance(value, OpenRows):
+    if isinstance(value, OpenRows | PassedTimes):
         return True
     return isinstance(value, dict) and bool(value) and all(isinstance(one, OpenWindow) for one in value.values())
 

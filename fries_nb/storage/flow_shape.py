@@ -55,6 +55,7 @@ import networkx as nx
 from msgspec.structs import replace
 
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, OwnSource, ParquetFiles, described
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.errors import CheckpointError, PlanError
@@ -175,7 +176,8 @@ def _ends(edge: str, operators: Iterable[str]) -> tuple[str, str]:
 def _operator(operator: Operator) -> str:
     by = f" by {', '.join(operator.key)}" if operator.key else ""
     is_end = operator.traits.is_source or operator.traits.is_sink
-    return f"{operator.kind}{by}{_endpoint(operator.function, operator.traits.is_sink) if is_end else ''}"
+    ttl = " with ttl" if isinstance(operator.function, Expiring) else ""  # without, the times of keys are not known
+    return f"{operator.kind}{by}{ttl}{_endpoint(operator.function, operator.traits.is_sink) if is_end else ''}"
 
 
 def _why_fixed(operator: Operator) -> str:

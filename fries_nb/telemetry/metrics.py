@@ -471,7 +471,7 @@ class Growth:
 
     def __str__(self) -> str:
         more = f"and {self.per_minute:,.0f} more each minute for {STEPS * STEP_S / 60:g} minutes"
-        advice = "expected keys that come back, or windows, whose states end with them"
+        advice = "expected keys that come back, or that end: by ttl=, by within= of a dedup, or by windows"
         return f"{self.operator} keeps the states of {self.keys:,} keys, {more}, without a bound in sight; {advice}"
 
 

@@ -19,6 +19,7 @@ from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Recover,
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.locks import locked
@@ -179,8 +180,10 @@ class Telemetry:
             self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
 
     def _keys(self, operators: Mapping[str, OperatorMetrics]) -> dict[str, int]:
-        """Operator to its number of keys, for those whose states do not end by themselves, as those of windows do."""
-        return {name: one.keys for name, one in operators.items() if not self._graph.operator(name).traits.timed}
+        """Operator to its number of keys, for those whose states do not end by themselves, as by windows or a ttl."""
+        known = {name: self._graph.operator(name) for name in operators}
+        ends = {name for name, one in known.items() if one.traits.timed or isinstance(one.function, Expiring)}
+        return {name: one.keys for name, one in operators.items() if name not in ends}
 
     @locked
     def counts(self, operators: Collection[str]) -> tuple[CountSample, ...]:

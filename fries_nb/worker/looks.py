@@ -5,7 +5,7 @@ States are copied between two tuples, in pieces of a millisecond at most.
 Nothing is copied unless it is asked for. A key's state is pickled whole, between two tuples, so it is as some row has
 left it; two keys of one answer may be a few rows apart. What the user's transformation has still to convert is
 converted, as it would be when the key's next row comes; while versions with several forms of state run side by side,
-all are shown in the form in which a checkpoint has them.
+all are shown in the form in which a checkpoint has them. Where keys end, that is told with their states.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.operators.state import loads
@@ -40,6 +40,7 @@ from fries_nb.operators.arms import Arm
 from fries_nb.operators.dry_run import PassedRows, Recent, newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
 from fries_nb.operators.state import Pickles
+from fries_nb.progress.agenda import EndAgenda
 from fries_nb.protocol.messages import (
     ArmSeen,
     ArmsSeen,
@@ -97,11 +98,12 @@ class StateLook:
         if self._left is None:
             self._left = self._chosen()
             self._asked = len(self._left)
-        left, state = self._left, self.instance.state
+        left, state, agenda = self._left, self.instance.state, self.instance.agenda
+        ends = agenda if isinstance(agenda, EndAgenda) else None
         while left:
             key = left.pop()
             if (found := state.peek(key)) is not None:
-                self._pickles.add((key, found))
+                self._pickles.add((key, found) if ends is None else (key, found, ends.end_of(key)))
                 self._copied += 1
                 if refused := self._too_large():
                     return self._part(True, refused)

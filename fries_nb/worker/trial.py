@@ -582,7 +582,8 @@ class _Chain:
         first.agenda.advance(Antichain())
         while first.agenda.is_ripe:
             firing = first.agenda.take(limit=1)
-            yield firing_batch(first, firing, due_ns=0)
+            if firing.keys:
+                yield firing_batch(first, firing, due_ns=0)
             first.agenda.done(firing)
 
     def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:

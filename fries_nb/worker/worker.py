@@ -515,6 +515,9 @@ class Worker:
         instance = self.instances[0]
         assert instance.agenda is not None
         firing = self._firing = instance.agenda.take(min(limit, self.slices.quota))
+        if not firing.keys:  # the ends of all that were ripe have been put off
+            self._end_firing()
+            return
         version = max(firing.time[0], self._versions.number)
         self._times.take_fired((version, *firing.time[1:]))
         self._begin(FIRED, firing_batch(instance, firing, self._due_ns or self._clock()), version)
@@ -588,7 +591,9 @@ class Worker:
         if sender != FIRED:
             self.came[sender] = batch.schema
             self.freezing.begin(batch)
-            self._begin_time(batch)
+            if (agenda := self.instances[0].agenda) is not None:
+                agenda.begin(self._times.stamp)  # its latency counts for what time brings out later
+                self._due_ns = max(self._due_ns, pc.max(batch.column(DUE)).as_py() or 0)
         self._running.load(sender, batch)
         self._in_hand = True
 
@@ -604,12 +609,6 @@ class Worker:
         """Let rows of dead letters in hand wait again, before the chain is composed anew."""
         if self._returning.give_back(self._running):
             self._running, self._in_hand = self._executor, False
-
-    def _begin_time(self, batch: pa.RecordBatch) -> None:
-        """Begin a batch of rows at a timed operator, whose latency counts for what time brings out later."""
-        if (agenda := self.instances[0].agenda) is not None:
-            agenda.begin(self._times.stamp)
-            self._due_ns = max(self._due_ns, pc.max(batch.column(DUE)).as_py() or 0)
 
     def _advance(self, limit: int) -> None:
         self.preparation.offer()

@@ -10,6 +10,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, told
 
+from fries_nb.dataflow.expiring import Expiring
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.operators import batched
 from fries_nb.notebook.function_text import FunctionText, TextError, running_text, text_of, value_of
@@ -190,3 +191,8 @@ def test_the_text_of_a_run_follows_its_changes(
     monkey = run.functions()
     run.functions = lambda: {"FM": monkey["FM"].__class__("FM", "Score(2)", "u9", 0.0)}  # type: ignore[method-assign]
     assert "Score(2) runs by u9, of which this run keeps nothing" in of().note
+
+
+def test_a_function_with_a_ttl_is_shown_without_what_holds_both() -> None:
+    """As one with windows is: what is typed in its place keeps the ttl."""
+    assert text_of(FM, Expiring(MerchantModel(window=6), 60), {}) == text_of(FM, MerchantModel(window=6), {})

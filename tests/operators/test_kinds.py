@@ -57,6 +57,7 @@ HELD: dict[Holds, Callable[[Any], bool]] = {
     Holds.SUFFIX: lambda held: isinstance(held, str),
     Holds.ENDPOINT: lambda held: isinstance(held, Source | Sink),
     Holds.QUERY: lambda held: isinstance(held, Aggregation | Ordering),
+    Holds.DURATION: lambda function: isinstance(function, int | float),
     Holds.NOTHING: lambda held: held is None,
 }
 USER_CODE = [kind for kind, traits in TRAITS.items() if traits.runs_user_code]
@@ -133,7 +134,7 @@ def test_a_kind_runs_on_two_hosts(kind: Kind, seed: int) -> None:
     assert sorted(row for rows in by_sink(cluster).values() for row in rows) == plain(expected)
     assert judge(cluster.records()).serializable
     columns, came = set(expected[0]), set(ROWS[0])
-    if kind not in (Kind.DEDUP, Kind.SELF_JOIN):  # these have a map of their own in front
+    if kind not in (Kind.DEDUP, Kind.DEDUP_WITHIN, Kind.SELF_JOIN):  # these have a map of their own in front
         assert columns == came or TRAITS[kind].columns is not ColumnsOut.SAME
         assert columns > came or TRAITS[kind].columns is not ColumnsOut.MORE
 
@@ -155,7 +156,9 @@ def test_rows_of_a_kind_carry_identities_and_cohorts_without_an_audit(kind: Kind
         rows[name] = [row for sink in graph.sinks for row in cluster.rows(sink)]
     assert not any(TRANSACTION in row or COHORT in row for row in rows["without"])
     # which row is the first of its key, fills a window, or is the second of a pair, depends on the order of events
-    is_by_order = kind in (Kind.DEDUP, Kind.COUNT_WINDOW, Kind.JOIN_WITHIN, Kind.JOIN_WINDOW)
+    is_by_order = kind in (
+        Kind.DEDUP, Kind.DEDUP_WITHIN, Kind.COUNT_WINDOW, Kind.JOIN_WITHIN, Kind.JOIN_WINDOW
+    )  # fmt: skip
     names = ("x", "k", "time", "n") if is_by_order else ("x", "k", "time", "n", TRANSACTION, COHORT)
     same = [Counter(tuple(row.get(name) for name in names) for row in rows[one]) for one in ("audited", "with")]
     assert same[0] == same[1]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.agenda import Agenda, Firing
+from fries_nb.progress.agenda import Agenda, EndAgenda, Firing
 from fries_nb.progress.progress_graph import ChangeBatch
 from fries_nb.progress.times import Antichain, Time
 from fries_nb.progress.tokens import TokenBook
@@ -246,3 +246,128 @@ def test_a_bin_that_moves_takes_along_how_far_it_has_fired() -> None:
     new.advance(Antichain.of([(0, 8)]))
     new.done(new.take(9))
     assert (new.fired, new._fired_in) == ({(): 7}, {})
+
+
+END_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("frame"), st.integers(0, 1), st.integers(0, 20)),
+        st.tuples(st.just("call"), st.integers(0, 20), st.integers(0, 3)),
+        st.tuples(st.just("failing"), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=3)),
+        st.tuples(st.just("fire"), st.integers(0, 20), st.integers(1, 2)),
+        st.tuples(st.just("restore")),
+        st.tuples(st.just("move"), st.integers(0, 3), st.integers(1, 2)),
+    ),
+    max_size=30,
+)
+
+
+def ends_played(steps: list[Any], make: type[EndAgenda] = EndAgenda) -> int:
+    """Play steps with ends and the model, a dict of keys to their last calls; returns how many have fired."""
+    counts, model, fired, passed, stamp = ChangeBatch(), dict[int, int](), 0, 0, (0, 0)
+    agenda = make("M", counts, bins_of)
+    agenda.begin(stamp)
+    for step in steps:
+        match step:
+            case ("frame", version, t):
+                stamp = (version, max(t, passed))
+                agenda.begin(stamp)
+            case ("call", after, key):
+                agenda.call(stamp[1] + after, key)
+                model[key] = max(model.get(key, 0), stamp[1] + after)
+            case ("failing", calls):
+                mark = agenda.mark()
+                for after, key in calls:
+                    agenda.call(stamp[1] + after, key)
+                agenda.undo(mark)
+            case ("fire", t, limit):
+                passed = max(t, passed)
+                stamp = (stamp[0], max(stamp[1], passed))
+                agenda.advance(Antichain.of([(0, passed)]))
+                fired += _fire_ends(agenda, model, passed, limit)
+                agenda.begin(stamp)
+            case ("restore",):
+                counts, saved = ChangeBatch(), agenda.saved()
+                agenda = make("M", counts, bins_of)
+                agenda.load([entry for some in saved.entries.values() for entry in some], saved.fired)
+                for time in agenda.held:  # as whoever restores it does
+                    counts.update(agenda._location, time, +1)
+                agenda.advance(Antichain.of([(0, passed)]))
+                agenda.begin(stamp)
+            case ("move", bin, count):
+                found: dict[int, Any] = {}
+                for _ in agenda.sort_out({bin}, count, found):
+                    pass
+                entries = found.get(bin, [])
+                assert [time[1] for time, _ in entries] == [model.get(bin)] * len(entries)
+                agenda.receive(bin, entries, agenda.release(bin, entries))
+        assert {key: agenda.end_of(key) for key in range(4) if agenda.end_of(key) is not None} == model
+        assert {change.time: change.delta for change in counts} == dict.fromkeys(agenda.held, 1)
+        assert all(any(held[1] <= end for held in agenda.held) for end in model.values())  # a right to each
+        saved_ends = {key: time[1] for some in agenda.saved().entries.values() for time, key in some}
+        assert saved_ends == model
+    return fired
+
+
+def _fire_ends(agenda: EndAgenda, model: dict[int, int], passed: int, limit: int) -> int:
+    fired = 0
+    while agenda.is_ripe:
+        firing = agenda.take(limit)
+        assert len(firing.keys) <= limit
+        assert not firing.keys or firing.time in agenda.held
+        for key, t in zip(firing.keys, firing.moments, strict=True):
+            assert model.pop(key) == t < passed
+            fired += 1
+        agenda.done(firing)
+    assert not any(end < passed for end in model.values())
+    return fired
+
+
+@given(END_STEPS)
+@settings(max_examples=150, deadline=None)
+def test_ends_are_the_last_calls_of_keys(steps: list[Any]) -> None:
+    """Each fires once, when its time has passed; there is a right to it all the time, and few are counted."""
+    ends_played(steps)
+
+
+class EndsTooEarly(EndAgenda):
+    """Fires keys where their entries stand."""
+
+    def _take(self, time: Time, limit: int) -> list[Any]:
+        for key in self._entries[time]:
+            self._ends.pop(key, None)
+        return super()._take(time, limit)
+
+
+class EndsNotUndone(EndAgenda):
+    """Keeps the ends of a failing tuple."""
+
+    def undo(self, mark: int) -> None:
+        del self._journal[mark:]
+
+
+class EndsWithoutRight(EndAgenda):
+    """Gives up the right to an end before there is another one."""
+
+    def _bring(self, key: Any) -> None:
+        self._take_back(self._at[key], key)
+
+
+class EndsMovedTooEarly(EndAgenda):
+    """Moves entries from where they stand."""
+
+    def _bring(self, key: Any) -> None:
+        del self._ends[key]
+
+
+@pytest.mark.parametrize("mutant", [EndsTooEarly, EndsNotUndone, EndsWithoutRight, EndsMovedTooEarly])
+def test_the_model_of_ends_sees(mutant: type[EndAgenda]) -> None:
+    """The property fails with each mutant."""
+
+    @given(END_STEPS)
+    @example([("call", 2, 1), ("call", 9, 1), ("fire", 5, 1)])
+    @settings(max_examples=300, deadline=None, database=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+    def broken(steps: list[Any]) -> None:
+        ends_played(steps, mutant)
+
+    with pytest.raises((AssertionError, ProtocolError, ValueError, KeyError, ExceptionGroup)):
+        broken()

@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fries_nb.operators.window_steps import OpenWindow
-from fries_nb.running.state_table import MOST_COLUMNS, StateRow, column_types, rows_of_key, state_table
+from fries_nb.running.state_table import (
+    MOST_COLUMNS,
+    StateRow,
+    column_types,
+    rows_of_key,
+    state_table,
+    states_of,
+)
 
 BEHIND = ["_bytes", "_bin", "_worker"]
 
@@ -137,3 +144,13 @@ def test_every_part_of_every_state_is_found(values: list[dict[str, Any]]) -> Non
         return
     for name, column in zip(names, columns, strict=True):
         assert [present(value) for value in frame[column]] == [value.get(name) for value in values]
+
+
+def test_a_key_that_ends_has_its_end_alone() -> None:
+    """Which is no part of its state, whatever that is made of."""
+    state = {"n": 2, "_end": 3}
+    frame = state_table([StateRow(1, state, 9, 3, 0, (60,)), StateRow(2, state, 9, 3, 0)], ["k"])
+    assert [*frame] == ["k", "n", "value__end", "_end", *BEHIND]
+    assert frame["_end"].tolist()[0] == 60
+    plain = state_table([StateRow(1, {"n": 2}, 9, 3, 0, (60,))], ["k"])
+    assert states_of(plain, ["k"]) == [{"n": 2}]

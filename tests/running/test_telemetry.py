@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
+
+import pytest
 
 from fries_nb.controller.events import Recover, RescaleEnded
 from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.endpoints import rate
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.regions import Region
 from fries_nb.protocol.checkpoints import Restoration
@@ -90,7 +95,34 @@ def test_a_state_that_grows_without_a_bound_is_told() -> None:
         growth.add(keys, 60.0 * minute)
     assert [*growth.growing] == ["grows"]
     assert growth.growing["grows"].per_minute == 2_000
-    assert "22,000 keys, and 2,000 more each minute" in str(Explanation((), "", growth.growing.values()))
+    words = str(Explanation((), "", growth.growing.values()))
+    assert "22,000 keys, and 2,000 more each minute" in words
+    assert "or that end: by ttl=" in words
+
+
+def test_keys_that_end_by_themselves_are_not_told_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a function with a ttl, as those of a dedup within a time; others are."""
+    now_s = [0.0]
+    monkeypatch.setattr("fries_nb.telemetry.telemetry.time.time", lambda: now_s[0])
+    source = DataflowBuilder("keys").source("S", rate(1), time="at")
+    source.map("ends", Keeping(), "k", ttl=60)
+    source.map("grows", Keeping(), "k")
+    source.dedup("fades", "k", within=60)
+    graph = source.flow.graph()
+    telemetry = Telemetry(graph)
+    for minute in range(12):
+        now_s[0] = 60.0 * minute
+        for name in ("ends", "fades", "grows"):
+            telemetry.report(Region(graph), Report(WorkerId(name, 0), 1, 0, keys=2_000 * minute))
+    assert [*telemetry.snapshot().growing] == ["grows"]
+
+
+class Keeping:
+    """Keeps a state."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        """The row."""
+        return row
 
 
 def test_numbers_of_keys_are_kept_once_a_minute() -> None:

@@ -1,17 +1,20 @@
-"""Functions that work by time on real Spark: the worked cases of timestamp tokens, and rows that come too late."""
+"""Functions that work by time on real Spark: the cases of timestamp tokens, rows that come too late, keys that end."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from held_tokens import Hold
 from patience import PATIENCE_S
-from run_setting import until
+from run_setting import until, wait_for_more
 
 import fries_nb as fn
 from fries_nb.run import Run
@@ -126,3 +129,57 @@ class Late(Stateful):
     def close(self, key: int, time: int, state: dict[str, Any]) -> dict[str, Any]:
         """The count."""
         return {"key": key, "end": time, "count": state["n"]}
+
+
+BURST, SILENT, PEOPLE = 60, 100, 200
+"""Rows of a person in one visit, how long one lasts without a row, and persons: each comes back 12,000 later."""
+
+
+class Visit(Stateful):
+    """Counts the rows of a visit; at its end it gives the count."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> None:
+        """Count a row."""
+        state["n"] = state.get("n", 0) + 1
+        state["first"] = state.get("first", row["value"])
+
+    def on_expire(self, key: int, state: dict[str, Any]) -> dict[str, Any]:
+        """The visit."""
+        return {"key": key, **state, "version": self.version}
+
+
+def test_visits_end_once_through_a_change_a_rescale_and_the_loss_of_a_host(
+    started: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A person that comes back has a new state; states are those of visits that have not ended; and a dedup in time."""
+    flow, count = fn.Dataflow("visits"), 30_000
+    numbers = fn.rate(1_000, count=count, row=lambda value: {"key": value // BURST % PEOPLE})
+    source = flow.source("S", numbers, time="value", workers=1, ahead=SILENT)
+    source.map("V", Visit(1), key="key", workers=2, ttl=SILENT).sink("out", fn.memory())
+    source.dedup("F", on="key", within=30, workers=2).sink("firsts", fn.memory())
+    run = started(flow, checkpoint=tmp_path / "c", commit_interval_s=0.3)
+    until(lambda: run.metrics().operators["out"].processed > 3, run)
+    states = run.state("V")
+    assert [*states] == ["key", "n", "first", "_end", "_bytes", "_bin", "_worker"]
+    assert len(states) < 10  # of as many as have come
+    assert (states["_end"] == states["first"] + states["n"] - 1 + SILENT).all()
+    longer = fn.Update(Visit(2), ttl=2 * SILENT)
+    assert run.reconfigure({"V": longer}).result(PATIENCE_S).outcome == "done"
+    rescale = run.rescale(workers={"V": 3})
+    assert rescale is not None
+    assert rescale.result(timeout=PATIENCE_S).outcome == "done"
+    wait_for_more(run, 5)
+    until(lambda: bool(run.checkpoints), run)
+    os.kill(run.host_processes[1], signal.SIGKILL)
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    wait_for_more(run, 5)
+    run.set_rate("S", 1_000_000)
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    visits = Counter((first // BURST % PEOPLE, BURST, first) for first in range(0, count, BURST))
+    assert found(run, "out", "key", "n", "first") == visits
+    assert found(run, "out", "version").keys() == {(1,), (2,)}
+    assert found(run, "firsts", "value") == Counter((value,) for value in range(count) if value % BURST in (0, 31))
+    assert run.audit().serializable

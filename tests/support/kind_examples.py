@@ -164,6 +164,10 @@ KIND_EXAMPLES: dict[Kind, KindExample] = {
         lambda flow, before: (before.map("K", lambda row: {"k": row["k"]}).dedup("X", on="k"),),
         [{"k": key} for key in range(4)],
     ),
+    Kind.DEDUP_WITHIN: KindExample(
+        lambda flow, before: (before.map("K", lambda row: {"k": row["k"]}).dedup("X", on="k", within=60),),
+        [{"k": key} for key in range(4)], None, "x",
+    ),
     Kind.WINDOW: KindExample(
         lambda flow, before: (before.window("X", Counted(), tumbling(20), key="k"),),
         [{"k": key, "time": end, "n": 5} for key in range(4) for end in (20, 40, 60)], Doubled(), "x",

@@ -73,7 +73,8 @@ class TimedRun:
         found: list[Any] = []
         while self.agenda.is_ripe:
             firing = self.agenda.take(limit)
-            found += self._run(FIRED, firing_batch(self.instance, firing, due_ns=7))
+            if firing.keys:
+                found += self._run(FIRED, firing_batch(self.instance, firing, due_ns=7))
             self.agenda.done(firing)
         return found
 

@@ -344,34 +344,24 @@ class At:
 
 def timed_call(instance: Instance) -> Callable[[Row], Any]:
     """The current function, a timed one, as a function of a row."""
-    process, read, at = instance.function.process, key_reader(instance.operator.key), At(instance)
-    find, touch = instance.state.find, instance.state.touch
+    process, at, begin = instance.function.process, At(instance), _state_of(instance)
 
-    @contextmanager
-    def begun(row: Row) -> Iterator[Any]:
-        """The state of the row's key, while ``at`` stands for the row."""
-        key = read(row)
-        try:
-            state = find(key)
-        except TypeError:  # not hashable; ``touch`` says what it is
-            state = None
+    def call(row: Row) -> Any:
+        key, state = begin(row)
         at.begin(row, key)
         try:
-            with _keeping(instance, key):
-                yield touch(key) if state is None else state
+            return process(row, state, at)
         finally:
             at.end()
 
-    def call(row: Row) -> Any:
-        # As ``begun``, whose two blocks would take as long as a short function.
-        key = read(row)
-        try:
-            state = find(key)
-        except TypeError:
-            state = None
+    @contextmanager
+    def begun(row: Row) -> Iterator[Any]:
+        """The state of the row's key, while ``at`` stands for the row, and its tokens are those of the key."""
+        key, state = begin(row)
         at.begin(row, key)
         try:
-            return process(row, touch(key) if state is None else state, at)
+            with _keeping(instance, key):
+                yield state
         finally:
             at.end()
 
@@ -385,7 +375,23 @@ def timed_call(instance: Instance) -> Callable[[Row], Any]:
 
     if is_generator(instance.function):
         return drawn
+    # Only ``reached`` asks for the tokens of a key; the two blocks around a call take as long as a short function.
     return kept if hasattr(instance.function, "reached") else call
+
+
+def _state_of(instance: Instance) -> Callable[[Row], tuple[Any, Any]]:
+    """Returns the key of a row and its state."""
+    read, find, touch = key_reader(instance.operator.key), instance.state.find, instance.state.touch
+
+    def found(row: Row) -> tuple[Any, Any]:
+        key = read(row)
+        try:
+            state = find(key)
+        except TypeError:  # not hashable; ``touch`` says what it is
+            state = None
+        return key, touch(key) if state is None else state
+
+    return found
 
 
 @contextmanager

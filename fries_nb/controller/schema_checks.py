@@ -106,7 +106,8 @@ class Agreement:
             parts = [f"{worker} {'as' if number else f'writes column {column!r} as'} {kind}"
                      for number, (worker, kind) in enumerate(types.items())]  # fmt: skip
             words, remedy = " and ".join(parts), _REMEDY
-        words = f"{words}; {remedy} in {blamed}"
+        is_source = self._graph.operator(blamed).traits.is_source
+        words = f"{words}; {remedy} in {f'an operator behind {blamed}' if is_source else blamed}"
         guarded = [name for name in self._chain_of[blamed] if self._graph.operator(name).on_error != "fail"]
         known = _named(self._known.get(sink, pa.schema([])), column)
         if not may_impose or known is None:

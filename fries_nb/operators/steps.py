@@ -612,7 +612,7 @@ def _renamed(columns: dict[str, Any], row: dict[str, Any], suffix: str, instance
         return columns
     known = names.known.get("right", {})
     called = {name: name + suffix if name in row else known.get(name, name) for name in columns}
-    if any(known.get(name) != now for name, now in called.items()):
+    if not called.items() <= known.items():
         names.settle({}, called)
     new = {called[name]: value for name, value in columns.items()}
     if taken := [name for name in new if name in row]:

@@ -462,6 +462,7 @@ class Trial:
             open_function(function, instance.calls)
         copy = Instance(instance.worker, instance.operator, function, audit=False)
         copy.calls = instance.calls
+        copy.names.load(instance.names.known)
         if states := self._layout.states(instance.worker.operator):
             transforms = (ready.transform,) if ready is not None and self._new and ready.transform is not None else ()
             copy.state.initial = partial(_next_state, cycle(states), transforms)

@@ -18,8 +18,9 @@ from fries_nb.controller.events import (
     RunEnded,
     Tick,
 )
+from fries_nb.controller.schema_checks import Agreement
 from fries_nb.dataflow.columns import fixed
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Failed, Report, WorkerId
 
@@ -158,3 +159,13 @@ def test_a_change_of_the_operator_forgets_what_it_was_told() -> None:
     assert recovery.again("again", hosts=2).restoration.columns == {}
     decided = CommittedChange("u1", "fries", (("FM",),), {"FM": b"code"}, recovery.incarnation, number=1)
     assert recovery.decided == [decided]
+
+
+def test_a_source_cannot_convert_what_it_reads() -> None:
+    """Two splits may have learned a column apart; what is behind the source can do something about it."""
+    flow = Graph("plain", (Operator("S", kind=Kind.SOURCE, workers=2), Operator("out", kind=Kind.SINK)),
+                 (Edge("S", "out"),))  # fmt: skip
+    agreement = Agreement(flow, chaining=True, agreed={})
+    assert [agreement.written("out", columns) for columns in (NUMBER, TEXT)] == [None, "x"]
+    words, _ = agreement.settle("out", "x", CLASH, {}, may_impose=True)
+    assert words == CLASH.replace("in the operator", "in an operator behind S")

@@ -76,16 +76,17 @@ def test_what_other_windows_make_is_found_in_the_rehearsal(windows: Any) -> None
     assert changed(Update(Joined(), windows=windows), windows).outcome == "done"
 
 
-def changed_join(update: Any, how: str = "full") -> Any:
-    """The result of a change of a join of two streams while rows flow."""
+def changed_join(update: Any, how: str = "full", at: str = "X", **more: Any) -> Any:
+    """The result of a change of a join of two streams, or of what is in front of it, while rows flow."""
     flow = DataflowBuilder("rehearsed join")
     left = flow.source("S", rate(None, count=1), time="x").map("L", lambda row: {"k": row["k"], "x": row["x"]})
     right = flow.source("T", rate(None, count=1), time="x").map("R", lambda row: {"k": row["k"], "y": row["x"]})
-    both = left.join_within("X", right, on="k", before=8, how=how, function=joined)
-    both.map("D", lambda row: row | {"twice": row["n"] * 2}).sink("Z", memory())
+    both = left.join_within("X", right, on="k", before=8, how=how, **{"function": joined, **more})
+    both.map("D", lambda row: row | {"twice": row["x" if "x" in row else "n"] * 2}).sink("Z", memory())
     cluster = Cluster(flow.graph(2), {"S": ROWS * 10, "T": ROWS * 10}, seed=1, hosts=2)
-    cluster.until(lambda: any(instance.processed for instance in cluster.instances("X")))
-    change = cluster.request({"X": update}, rehearse=True)
+    cluster.until(lambda: any(one.processed for one in cluster.instances("X")))
+    cluster.until(lambda: at == "X" or all(one.names.is_plain for one in cluster.instances("X")))
+    change = cluster.request({at: update}, rehearse=True)
     cluster.run()
     assert (cluster.state, cluster.error) == ("finished", "")
     return cluster.outcomes[change]
@@ -106,6 +107,14 @@ def test_rows_that_find_no_partner_leave_in_the_rehearsal() -> None:
     assert "not subscriptable" in changed_join(Update(alone_only)).error
     assert "'n'" in changed_join(Update(lambda left, right: {"m": 1})).error
     assert changed_join(Update(joined, windows=fn.within(5, 5))).outcome == "done"
+
+
+def test_a_column_that_another_one_of_the_join_has_had_is_found_in_the_rehearsal() -> None:
+    """It would rename the other side's, which has left under its own name; one that is new to both sides is none."""
+    refused = changed_join(lambda row: {"k": row["k"], "x": row["x"], "y": 0}, "inner", at="L", function=None)
+    assert "X has passed on 'y' of the right side as 'y', which would be 'y_y' from now on" in refused.error
+    added = changed_join(lambda row: {"k": row["k"], "x": row["x"], "z": 0}, "inner", at="L", function=None)
+    assert added.outcome == "done"
 
 
 def test_what_is_chained_behind_a_window_is_rehearsed() -> None:

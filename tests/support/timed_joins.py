@@ -267,7 +267,7 @@ def _draw_update(
     """An update of the join, and what has run when it is made."""
     was, bounds = held[-1]
     is_sliding = isinstance(bounds, Windowing) and bounds.size != bounds.every
-    if drawn.functions and (is_sliding or chance.random() < 0.4):
+    if drawn.functions and (is_sliding or chance.random() < 0.6):
         return fn.Update(Both(version)), [*held, (version, bounds)]
     new = bounds if is_sliding else draw_bounds(chance, type(bounds), mixed=True)
     if new != bounds:

@@ -90,7 +90,7 @@ class AdaptiveBatchSize:
             self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
             for slow in self._slow[:-1]:
                 self._add(*slow)
-        elif took_ns < expected / 4 - SLICE_NS:
+        elif took_ns < expected / 4:
             self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._slow.clear()
         return False

@@ -375,12 +375,23 @@ def test_a_slice_is_long_enough_and_short_enough_whatever_work_costs(
     assert dearer * slices.quota <= max(8 * SLICE_NS, 8 * then, dearer)
 
 
-def test_a_slice_that_lost_the_processor_does_not_shorten_those_after_it() -> None:
-    """One in twenty waits 20 ms for another thread or program: the work of its tuples is no dearer for it."""
+@pytest.mark.parametrize("lost", [1, 2])
+def test_slices_that_lost_the_processor_do_not_shorten_those_after_them(lost: int) -> None:
+    """One or two in twenty wait 20 ms for another thread or program: the work of their tuples is no dearer for it."""
     slices, quotas = AdaptiveBatchSize(), []
     for number in range(400):
         quotas.append(slices.quota)
-        stalled = 20_000_000 if number % 20 == 19 else 0
+        stalled = 20_000_000 if number % 20 >= 20 - lost else 0
         slices.learn(300_000 + 50 * slices.quota + stalled, slices.quota)
     assert min(quotas[40:]) >= MOST_PER_SLICE // 2
     assert sum(quota == MOST_PER_SLICE for quota in quotas[40:]) >= 300
+
+
+def test_what_was_learned_from_slices_that_lost_the_processor_is_forgotten_at_once() -> None:
+    """Three in a row are believed; the next one, which is as fast as ever, says that they were not to be."""
+    slices, quotas = AdaptiveBatchSize(), []
+    for number in range(60):
+        stalled = 20_000_000 if 40 <= number < 43 else 0
+        slices.learn(300_000 + 50 * slices.quota + stalled, slices.quota)
+        quotas.append(slices.quota)
+    assert quotas[41:45] == [MOST_PER_SLICE, MOST_PER_SLICE // 2, MOST_PER_SLICE, MOST_PER_SLICE]

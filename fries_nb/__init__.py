@@ -40,8 +40,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Change", "Dataflow", "FriesError", "Outcome", "Position", "Run", "Sink", "SinkError", "Source", "SourceError",
     "Split", "Stream", "UncommittedWarning", "Update", "batched", "checkpoint", "compare", "count", "delta", "edge",
-    "files", "kafka", "latest", "lighter", "memory", "months", "parquet", "rate", "replay", "session",
-    "ship", "show", "sliding", "sql", "table", "top", "tumbling", "tuples", "within",
+    "files", "kafka", "latest", "lighter", "memory", "months", "parquet", "rate", "replay", "session", "ship", "show",
+    "sliding", "sql", "table", "top", "tumbling", "tuples", "within",
 ]  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class JoinedNames:
         self._see_plain()
 
     def load(self, known: Mapping[str, Mapping[str, str]]) -> None:
-        """Go on with the names of a snapshot, or try with those of a worker, in whose thread this is not."""
+        """Go on with the names of a snapshot; in a trial with those of the worker, which may decide more meanwhile."""
         self.known = {side: dict(names) for side, names in dict(known).items()}
         self._made.clear()
         self._see_plain()

@@ -16,7 +16,7 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import Columns, Row
 from fries_nb.operators.state import key_reader
-from fries_nb.operators.timed_calls import due_emitter, due_step, rows_of, time_values
+from fries_nb.operators.timed_calls import due_emitter, due_step, rows_of, state_of_row, time_values
 
 if TYPE_CHECKING:
     from fries_nb.operators.steps import Behind
@@ -25,21 +25,14 @@ if TYPE_CHECKING:
 def renewing_call(instance: Instance) -> Callable[[Row], Any]:
     """The current function of an operator with ``ttl=`` as a function of a row, which puts off the end of its key."""
     expiring: Expiring = instance.function
-    process, read, agenda = expiring.process, key_reader(instance.operator.key), instance.agenda
-    find, touch = instance.state.find, instance.state.touch
+    process, begin, agenda = expiring.process, state_of_row(instance), instance.agenda
     known: Columns | None = None
     lasts = 0
     assert agenda is not None, "the operator is timed"
 
     def call(row: Row) -> Any:
         nonlocal known, lasts
-        key = read(row)
-        try:
-            state = find(key)
-        except TypeError:  # not hashable; ``touch`` says what it is
-            state = None
-        if state is None:
-            state = touch(key)
+        key, state = begin(row)
         if row.columns is not known:
             known = row.columns
             lasts = expiring.lasts(time_values(known.batch.schema.field(TIME).type).is_timestamp)

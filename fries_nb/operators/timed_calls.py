@@ -344,7 +344,7 @@ class At:
 
 def timed_call(instance: Instance) -> Callable[[Row], Any]:
     """The current function, a timed one, as a function of a row."""
-    process, at, begin = instance.function.process, At(instance), _state_of(instance)
+    process, at, begin = instance.function.process, At(instance), state_of_row(instance)
 
     def call(row: Row) -> Any:
         key, state = begin(row)
@@ -379,8 +379,8 @@ def timed_call(instance: Instance) -> Callable[[Row], Any]:
     return kept if hasattr(instance.function, "reached") else call
 
 
-def _state_of(instance: Instance) -> Callable[[Row], tuple[Any, Any]]:
-    """Returns the key of a row and its state."""
+def state_of_row(instance: Instance) -> Callable[[Row], tuple[Any, Any]]:
+    """What finds the key of a row and its state, which begins with the key."""
     read, find, touch = key_reader(instance.operator.key), instance.state.find, instance.state.touch
 
     def found(row: Row) -> tuple[Any, Any]:

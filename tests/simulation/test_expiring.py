@@ -14,16 +14,14 @@ from interleaving_checks import lacking
 from progress_laws import FrontierLaw
 from soak import caught, first_tried
 from timed_draws import SCHEDULERS, running_cluster
-from timed_rescales import SAFE, WatchedCluster, WatchedHosts
+from timed_rescales import SAFE, WatchedHosts, released, rescaled_cluster
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError
 from fries_nb.operators.state import KeyedState
 from fries_nb.progress.agenda import Agenda, EndAgenda
-from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.cluster import Cluster
-from fries_nb.simulation.faults import Faults
 
 TTL = 6
 
@@ -139,27 +137,14 @@ def play_rescaled(seed: int) -> Any:
     """The same on hosts that join and leave, while bins move; what was met."""
     WatchedHosts.met.clear()
     chance = random.Random(f"rescaled ends {seed}")
-    drawn, kills = draw_ends(chance, 12, (60, 120)), chance.random() < 0.3
-    cluster = WatchedCluster(
-        drawn.graph, {"S": drawn.given}, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
-        audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
-        commit_interval_ns=chance.choice((300_000, 2_000_000) if kills else (None, 2_000_000)),
-        faults=Faults(hazard=0.001, host_kills=2, driver_kills=1) if kills else Faults(),
-    )  # fmt: skip
-    cluster.hold([WorkerId("S", index) for index in range(drawn.graph.operator("S").workers)])
+    drawn = draw_ends(chance, 12, (60, 120))
+    cluster = rescaled_cluster(chance, drawn.graph, {"S": drawn.given}, seed)
     law, adopted = FrontierLaw(cluster), chance.choice((2, 5, 8))
     if chance.random() < 0.5:
         cluster.steps(chance.randrange(600))
         if cluster.state == "running":
             cluster.request(drawn.change(chance, 1), chance.choice(SAFE))
-    for _ in range(5_000):
-        if len(cluster.adopted) >= adopted or cluster.state != "running":
-            break
-        cluster.step()
-    cluster.often = 0.02
-    cluster.release()
-    law.run_until(lambda: False, 40)
-    law.check_end()
+    released(cluster, chance, law, adopted)
     if drawn.check(cluster):
         WatchedHosts.met["two lives"] += 1
     return WatchedHosts.met

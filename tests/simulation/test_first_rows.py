@@ -13,15 +13,13 @@ from interleaving_checks import lacking
 from progress_laws import FrontierLaw
 from soak import caught
 from timed_draws import running_cluster
-from timed_rescales import WatchedCluster, WatchedHosts
+from timed_rescales import WatchedHosts, released, rescaled_cluster
 
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.dataflow.graph import Graph
 from fries_nb.operators.first_rows import PassedTimes
 from fries_nb.operators.state import KeyedState
-from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.faults import Faults
 
 WITHIN = 5
 Row = dict[str, Any]
@@ -104,23 +102,9 @@ def play_rescaled(seed: int) -> Counter[str]:
     """The same on hosts that join and leave, while bins move; what was met."""
     WatchedHosts.met.clear()
     chance = random.Random(f"rescaled firsts {seed}")
-    drawn, kills = draw_firsts(chance, 12, (60, 120)), chance.random() < 0.3
-    cluster = WatchedCluster(
-        drawn.graph, {"S": drawn.given}, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
-        audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
-        commit_interval_ns=chance.choice((300_000, 2_000_000) if kills else (None, 2_000_000)),
-        faults=Faults(hazard=0.001, host_kills=2, driver_kills=1) if kills else Faults(),
-    )  # fmt: skip
-    cluster.hold([WorkerId("S", index) for index in range(drawn.graph.operator("S").workers)])
-    law, adopted = FrontierLaw(cluster), chance.choice((2, 5, 8))
-    for _ in range(5_000):
-        if len(cluster.adopted) >= adopted or cluster.state != "running":
-            break
-        cluster.step()
-    cluster.often = 0.02
-    cluster.release()
-    law.run_until(lambda: False, 40)
-    law.check_end()
+    drawn = draw_firsts(chance, 12, (60, 120))
+    cluster = rescaled_cluster(chance, drawn.graph, {"S": drawn.given}, seed)
+    released(cluster, chance, FrontierLaw(cluster), chance.choice((2, 5, 8)))
     widened = DrawnFirsts(drawn.graph, drawn.given, is_one_way=False)  # there are more maps by now
     return widened.check(cluster) + WatchedHosts.met
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from progress_laws import FrontierLaw
 from timed_draws import marked, running_cluster
-from timed_rescales import SAFE, WatchedCluster, WatchedHosts
+from timed_rescales import SAFE, WatchedCluster, WatchedHosts, released, rescaled_cluster
 
 import fries_nb as fn
 from fries_nb.audit import judge
@@ -22,7 +22,6 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.join_bounds import Bounds, Latest, Within
 from fries_nb.dataflow.windowing import Windowing
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.faults import Faults
 
 Row = dict[str, Any]
 DEATH = "the driver was killed"
@@ -302,28 +301,13 @@ def play_rescaled_join(seed: int, of: type[Any] = WatchedCluster, every: int = 4
     """The same on hosts that join and leave, while bins of the join move."""
     chance = random.Random(f"rescaled join {seed}")
     drawn = draw_join(chance)
-    kills = chance.random() < 0.3
-    cluster = of(
-        drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
-        audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
-        commit_interval_ns=chance.choice((300_000, 2_000_000) if kills else (None, 2_000_000)),
-        faults=Faults(hazard=0.001, host_kills=2, driver_kills=1) if kills else Faults(),
-    )  # fmt: skip
-    cluster.hold([WorkerId(side, 0) for side in "LR"])
+    cluster = rescaled_cluster(chance, drawn.graph, drawn.rows, seed, of)
     law, adopted = FrontierLaw(cluster), chance.choice((2, 5, 8))
     if chance.random() < 0.5:
         cluster.steps(chance.randrange(600))
         if cluster.state == "running":
             cluster.request(drawn.change(chance, 1), chance.choice(SAFE))
-    for _ in range(5_000):
-        if len(cluster.adopted) >= adopted or cluster.state != "running":
-            break
-        cluster.step()
-        if chance.random() < 1 / every:
-            law.check()
-    cluster.often = 0.02
-    cluster.release()
-    law.run_until(lambda: False, every)
+    released(cluster, chance, law, adopted, every)
     return _ended(seed, drawn, cluster, law) + WatchedHosts.met
 
 

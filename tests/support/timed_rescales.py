@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from held_tokens import Hold
@@ -14,6 +14,7 @@ from timed_draws import SCHEDULERS, DrawnTimes, Remind, Sum, marked, sums
 
 import fries_nb as fn
 from fries_nb.audit import judge
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import FriesError
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import MovedBins, WorkerId
@@ -110,15 +111,37 @@ def draw_rescaled(
     """
     chance = random.Random(f"rescaled in time {seed}")
     drawn = timed_flow(chance)
+    return drawn, rescaled_cluster(chance, drawn.graph, drawn.rows, seed, of, haste), chance
+
+
+def rescaled_cluster(
+    chance: random.Random, graph: Graph, rows: Mapping[str, Any], seed: int, of: type[Any] = WatchedCluster,
+    haste: float = 0.0,
+) -> Any:  # fmt: skip
+    """A cluster of one host or two with some faults, whose sources are held until ``released``."""
     kills = chance.random() < 0.3 or haste > 0
     faults = Faults(hazard=0.001, host_kills=2, driver_kills=1, haste=haste) if kills else Faults()
     cluster = of(
-        drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
+        graph, rows, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
         commit_interval_ns=chance.choice((300_000, 2_000_000) if kills else (None, 2_000_000)), faults=faults,
     )  # fmt: skip
-    cluster.hold([WorkerId("S", index) for index in range(drawn.graph.operator("S").workers)])
-    return drawn, cluster, chance
+    cluster.hold([WorkerId(name, at) for name in graph.sources for at in range(graph.operator(name).workers or 1)])
+    return cluster
+
+
+def released(cluster: Any, chance: random.Random, law: FrontierLaw, adopted: int, every: int = 40) -> None:
+    """Run until so many topologies are adopted, then let sources read to their end; the law is checked on the way."""
+    most = _countdown(5_000)
+    while len(cluster.adopted) < adopted and not most() and cluster.state == "running":
+        cluster.step()  # where nothing can happen, a step of a rescale is requested sooner or later
+        if chance.random() < 1 / every:
+            law.check()
+    cluster.often = 0.02
+    cluster.release()
+    law.run_until(lambda: False, every)
+    assert (cluster.state, cluster.error) == ("finished", ""), f"{cluster.error} {cluster.details}"
+    law.check_end()
 
 
 def play_rescaled(seed: int, haste: float = 0.0, of: type[JoiningCluster] = WatchedCluster) -> Any:
@@ -141,16 +164,7 @@ def _played(seed: int, haste: float, of: type[JoiningCluster], every: int = 40) 
             names = chance.sample(("A", "W", "M", "R"), chance.choice((1, 2)))
             change = {name: {"W": Sum, "R": Remind}.get(name, marked)(version) for name in names}
             cluster.request(change, chance.choice(SAFE))
-    most = _countdown(5_000)
-    while len(cluster.adopted) < adopted and not most() and cluster.state == "running":
-        cluster.step()  # where nothing can happen, a step of a rescale is requested sooner or later
-        if chance.random() < 1 / every:
-            law.check()
-    cluster.often = 0.02
-    cluster.release()
-    law.run_until(lambda: False, every)
-    assert (cluster.state, cluster.error) == ("finished", "")
-    law.check_end()
+    released(cluster, chance, law, adopted, every)
     check_results(drawn, cluster)
     return cluster
 

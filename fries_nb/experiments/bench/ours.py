@@ -6,6 +6,7 @@ microseconds, and row groups small enough for an even distribution.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -30,6 +31,8 @@ HOSTS = 2
 CREDIT_BYTES = BUFFER_BUDGET_BYTES
 ROW_GROUP = 31_250
 _PATIENCE_S = 600.0
+_SCATTER = 0.05
+"""By how much the time of starting differs from run to run, as a part of it."""
 
 # From a path to read and a directory to write to, a flow.
 Declare = Callable[[Path, str], fn.Dataflow]
@@ -71,8 +74,9 @@ class Job:
         return self.rows / self.seconds()
 
     def flowing_rate(self) -> float:
-        """Rows per second while rows flow: the job's duration less that with one row."""
-        return self.rows / max(1e-9, self.seconds() - self.start)
+        """Rows per second while rows flow: the job's duration less that with one row; infinite if nothing is left."""
+        flowing = self.seconds() - self.start
+        return self.rows / flowing if flowing > _SCATTER * self.start else math.inf
 
 
 def job(run_once: Callable[[Path], float], rows: int, columns: Sequence[str] = ()) -> Job:

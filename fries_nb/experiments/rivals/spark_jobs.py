@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -194,10 +194,10 @@ def seconds(spark: SparkSession, job: str, path: Path) -> float:
         shutil.rmtree(target)
 
 
-def main() -> None:
-    """Serves: for each line ``{"job", "path"}`` on standard input, runs the job and prints ``{"seconds"}``."""
+def serve(settings: Mapping[str, Any], seconds: Callable[[SparkSession, str, Path], float]) -> None:
+    """Serve: for each line ``{"job", "path"}`` on standard input, run the job and print ``{"seconds"}``."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = SparkSession.builder.master("local[2]").config(map={"spark.ui.enabled": "false", **settings}).getOrCreate()
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps({"seconds": seconds(spark, asked["job"], Path(asked["path"]))}), flush=True)
@@ -205,4 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve({}, seconds)

@@ -10,17 +10,14 @@ highest price.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from fries_nb.experiments.rivals.spark_jobs import serve
 from fries_nb.experiments.rivals.streaming_jobs import scratch_directory
 
 LATE = "2 seconds"
@@ -96,19 +93,10 @@ def streamed_seconds(spark: SparkSession, query: str, events: Path) -> float:
         return time.perf_counter() - started
 
 
-def main() -> None:
-    """Serves: for each line ``{"job", "path"}`` on standard input, runs a query and prints ``{"seconds"}``."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings: Mapping[str, Any] = {
-        "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.inferTimestampNTZ.enabled": "false",  # a time without a zone is no event time
-    }  # fmt: skip
-    spark = SparkSession.builder.master("local[2]").config(map=dict(settings)).getOrCreate()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps({"seconds": streamed_seconds(spark, asked["job"], Path(asked["path"]))}), flush=True)
-    spark.stop()
-
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",  # a time without a zone is no event time
+}  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    serve(SETTINGS, streamed_seconds)

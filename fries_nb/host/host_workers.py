@@ -40,7 +40,7 @@ from fries_nb.operators.awaited_calls import CallLoop
 from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.instance import FAILURES, Instance, failure
-from fries_nb.operators.state import Definitions, Recipe, gathered
+from fries_nb.operators.pickled_states import Definitions, Recipe, gathered
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import (
     Checkpoint,

@@ -60,18 +60,9 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.instance import FAILURES, Instance, Ready, user_traceback
+from fries_nb.operators.pickled_states import Definitions, Name, Recipe, definitions_of, dumps, gathered, loads, renewed
 from fries_nb.operators.row_versions import is_declared
-from fries_nb.operators.state import (
-    Definitions,
-    Name,
-    Recipe,
-    definitions_of,
-    dumps,
-    gathered,
-    keeps_state,
-    loads,
-    renewed,
-)
+from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
 from fries_nb.protocol.messages import Parked, Saved, WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by

@@ -19,7 +19,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.state import Recipe, dumps, gathered, loads
+from fries_nb.operators.pickled_states import Recipe, dumps, gathered, loads
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.shipping import dumped
@@ -291,7 +291,7 @@ def test_another_python_finds_the_definitions_that_came_with_the_function(
     (tmp_path / "state").write_bytes(dumps(running.state.touch(1))[0])
     host = """
         import pickle, sys
-        from fries_nb.operators.state import gathered, loads
+        from fries_nb.operators.pickled_states import gathered, loads
         with gathered() as definitions:
             function = pickle.loads(open("function", "rb").read())
         assert "the_users_cells" not in sys.modules

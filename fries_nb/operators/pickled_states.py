@@ -15,6 +15,15 @@ a function that uses the later one meets it first (``renewed``), as a transforma
 >>> pickled, names = dumps(Total())
 >>> names, type(loads(pickled, {("__main__", "Total"): Corrected})) is Corrected
 ({('__main__', 'Total')}, True)
+
+States are kept outside of a process as *parts*: each holds entries, in order, of a key and its state, both pickled
+alone, so that one key can be written without the others. Of several parts the last entry of a key counts; without a
+state the key has gone.
+
+>>> first, names = part_of_states({"c7": [1], "c8": [2]})
+>>> then = part_of([(key, None) for key, _ in entries_of(first)[:1]])
+>>> loaded_states([first], {}), loaded_states([first, then], {})
+({'c7': [1], 'c8': [2]}, {'c8': [2]})
 """
 
 from __future__ import annotations
@@ -23,7 +32,7 @@ import enum
 import importlib
 import io
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,12 +42,16 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import cloudpickle
+import msgspec
 
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError
 
 Name = tuple[str, str]
 """The module of a definition and its qualified name."""
 Definitions = Mapping[Name, Any]
+Entry = tuple[bytes, bytes | None]
+"""A pickled key and its pickled state; ``None`` for a key that has gone."""
 
 _names: WeakKeyDictionary[Any, Name] = WeakKeyDictionary()
 _known: dict[Name, dict[int, ref[Any]]] = {}
@@ -155,6 +168,22 @@ class Pickles:
             self._pickler.clear_memo()
         self.ends.append(len(self))
 
+    def take(self, value: Any) -> bytes:
+        """Pickle a value, which is not added, by itself; raises whatever pickling raises."""
+        start = len(self)
+        try:
+            self._pickler.dump(value)
+            self._file.seek(start)
+            return self._file.read()
+        finally:
+            self._file.truncate(self._file.seek(start))
+            self._pickler.clear_memo()
+
+    @property
+    def names(self) -> set[Name]:
+        """The definitions that they need."""
+        return self._pickler.names
+
     @property
     def content(self) -> bytes:
         """All of them."""
@@ -175,6 +204,42 @@ def loads(pickled: bytes, definitions: Definitions) -> Any:
         return pickle.loads(pickled)
     finally:
         _definitions.reset(token)
+
+
+_entries = msgspec.msgpack.Decoder(list[Entry])
+
+
+def part_of(entries: Sequence[Entry]) -> bytes:
+    """These entries as a part."""
+    return msgspec.msgpack.encode(entries)
+
+
+def entries_of(part: bytes) -> list[Entry]:
+    """The entries of a part; raises a ``msgspec.MsgspecError`` if it is none."""
+    return _entries.decode(part)
+
+
+def part_of_states(states: Mapping[Any, Any]) -> tuple[bytes, set[Name]]:
+    """States by key as a part; also returns the definitions that they need."""
+    pickles = Pickles()
+    entries = [(pickles.take(key), pickles.take(state)) for key, state in states.items()]
+    return part_of(entries), pickles.names
+
+
+def loaded_states(parts: Iterable[bytes], definitions: Definitions) -> dict[Any, Any]:
+    """The states by canonical key that these parts hold together, the oldest first; raises what unpickling raises."""
+    token, states = _definitions.set(definitions), dict[Any, Any]()
+    try:
+        for part in parts:
+            for pickled, state in entries_of(part):
+                key = canonical_key(pickle.loads(pickled))
+                if state is None:
+                    states.pop(key, None)
+                else:
+                    states[key] = pickle.loads(state)
+    finally:
+        _definitions.reset(token)
+    return states
 
 
 def _found(module: str, qualified: str) -> Any:

@@ -110,8 +110,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
         rerouted: those of them that have added it, or replaced its out-edges only.
-        bins: bin number to the pickled dict from key to state, in the form of the last applied change but ``canaries``.
-        counts: bin number to the number of its keys.
+        bins: bin number to the parts of its states, the oldest first (see ``operators.pickled_states``), in the form of
+            the last applied change but ``canaries``.
+        keys: number of keys that have a state.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
@@ -134,7 +135,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     index: int
     processed: int
     applied: tuple[str, ...] = ()
-    bins: dict[int, bytes] = {}
+    bins: dict[int, tuple[bytes, ...]] = {}
     traced: tuple[int, int, int] = (0, 0, 0)
     positions: dict[int, Position | None] = {}
     bounds: dict[int, int] = {}
@@ -147,7 +148,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     feedback: tuple[LoggedFrame, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     rerouted: tuple[str, ...] = ()
-    counts: dict[int, int] = {}
+    keys: int = 0
     canaries: tuple[str, ...] = ()
     brought_out: dict[int, int] = {}
     names: dict[str, dict[str, str]] = {}

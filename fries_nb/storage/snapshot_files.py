@@ -43,7 +43,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -232,20 +232,20 @@ class SnapshotIndex(msgspec.Struct, frozen=True, array_like=True):
         operator: name of the operator.
         index: index of the parallel instance.
         rest: the encoded snapshot, without what follows.
-        bins: bin number to its pickled states.
+        bins: bin number to the parts of its states.
         agenda: bin number to its pickled agenda.
     """
 
     operator: str
     index: int
     rest: Blob
-    bins: dict[int, Blob]
+    bins: dict[int, tuple[Blob, ...]]
     agenda: dict[int, Blob]
 
     @property
     def blobs(self) -> list[Blob]:
         """All parts, in their order."""
-        return [self.rest, *self.bins.values(), *self.agenda.values()]
+        return [self.rest, *chain.from_iterable(self.bins.values()), *self.agenda.values()]
 
 
 def _encoded(snapshots: Sequence[Snapshot], name: str, key: bytes) -> bytes:
@@ -253,9 +253,10 @@ def _encoded(snapshots: Sequence[Snapshot], name: str, key: bytes) -> bytes:
     indices, blobs = [], []
     for snapshot in snapshots:
         rest = msgspec.msgpack.encode(replace(snapshot, bins={}, agenda={}))
-        bins, agenda = ({bin: Blob.of(part) for bin, part in of.items()} for of in (snapshot.bins, snapshot.agenda))
+        bins = {bin: tuple(map(Blob.of, parts)) for bin, parts in snapshot.bins.items()}
+        agenda = {bin: Blob.of(part) for bin, part in snapshot.agenda.items()}
         indices.append(SnapshotIndex(snapshot.operator, snapshot.index, Blob.of(rest), bins, agenda))
-        blobs += [rest, *snapshot.bins.values(), *snapshot.agenda.values()]
+        blobs += [rest, *chain.from_iterable(snapshot.bins.values()), *snapshot.agenda.values()]
     return with_blobs(msgspec.msgpack.encode(indices), blobs, name, key)
 
 
@@ -297,7 +298,7 @@ class StoredSnapshot:
 
     worker: WorkerId
     rest: BlobPlace  # the snapshot without what follows
-    bins: Mapping[int, BlobPlace]  # bin number to its pickled states
+    bins: Mapping[int, tuple[BlobPlace, ...]]  # bin number to the parts of its states
     agenda: Mapping[int, BlobPlace]  # bin number to its pickled agenda
 
 
@@ -335,11 +336,16 @@ class SnapshotFile:
         with self._opened() as file:
             return msgspec.msgpack.decode(read_blob(file, *one.rest, self._store.key), type=Snapshot)
 
-    def parts(self, places: Mapping[int, BlobPlace]) -> Iterator[tuple[int, bytes]]:
-        """Read the content of bins, or of the agenda of bins, one by one; raises a CheckpointError if it is damaged."""
+    def parts(self, places: Mapping[int, tuple[BlobPlace, ...]]) -> Iterator[tuple[int, tuple[bytes, ...]]]:
+        """Read the parts of bins, bin by bin; raises a CheckpointError if one is damaged."""
         with self._opened() as file:
-            for number, place in places.items():
-                yield number, read_blob(file, *place, self._store.key)
+            for number, some in places.items():
+                yield number, tuple([read_blob(file, *place, self._store.key) for place in some])
+
+    def agenda(self, places: Mapping[int, BlobPlace]) -> dict[int, bytes]:
+        """Read the agenda of bins; raises a CheckpointError if it is damaged."""
+        with self._opened() as file:
+            return {number: read_blob(file, *place, self._store.key) for number, place in places.items()}
 
     @contextmanager
     def _opened(self) -> Iterator[pa.NativeFile]:
@@ -362,7 +368,7 @@ def _stored(indices: Iterable[SnapshotIndex], start: int) -> Iterator[StoredSnap
 
     for one in indices:
         rest = place(one.rest)
-        bins = {bin: place(blob) for bin, blob in one.bins.items()}
+        bins = {bin: tuple(map(place, blobs)) for bin, blobs in one.bins.items()}
         agenda = {bin: place(blob) for bin, blob in one.agenda.items()}
         yield StoredSnapshot(WorkerId(one.operator, one.index), rest, bins, agenda)
 
@@ -381,7 +387,7 @@ def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, .
     """Read the snapshots in one file of a checkpoint."""
     file = SnapshotFile.whole(store, name)
     return tuple(
-        replace(file.rest(one), bins=dict(file.parts(one.bins)), agenda=dict(file.parts(one.agenda)))
+        replace(file.rest(one), bins=dict(file.parts(one.bins)), agenda=file.agenda(one.agenda))
         for one in file.snapshots
     )
 

@@ -48,7 +48,8 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.traits import TRAITS, Holds
 from fries_nb.errors import CheckpointError, OperatorError, PlaceHeldError
-from fries_nb.operators.shown_states import unpickled
+from fries_nb.operators.pickled_states import entries_of
+from fries_nb.operators.shown_states import unpickled_each
 from fries_nb.operators.timed_calls import TimeValues, time_values
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect
 from fries_nb.storage.checkpoint_store import (
@@ -101,14 +102,14 @@ class StoredWorker:
     Attributes:
         operator: name of the operator.
         index: index of the worker.
-        bins: bin to the place of its states.
+        bins: bin to the places of the parts of its states.
         bytes: the size of its pickled states.
     """
 
     def __init__(self, checkpoint: StoredCheckpoint, file: SnapshotFile, stored: StoredSnapshot) -> None:
         self.operator, self.index = stored.worker
         self.bins = stored.bins
-        self.bytes = sum(place.blob.length for place in stored.bins.values())
+        self.bytes = sum(place.blob.length for places in stored.bins.values() for place in places)
         self._checkpoint, self._file, self._stored = checkpoint, file, stored
 
     @cached_property
@@ -128,8 +129,8 @@ class StoredWorker:
             return
         times = _times(self.snapshot)
         with self._checkpoint.present():
-            for bin, pickled in self._file.parts(places):
-                yield bin, _states(self.operator, pickled, times)
+            for bin, parts in self._file.parts(places):
+                yield bin, _states(self.operator, parts, times)
 
     def shown(self, time: int) -> Any:
         """A time in states of an operator with windows, as users see it: a ``datetime``, or the same number."""
@@ -254,9 +255,13 @@ def again(look: Callable[[], _T]) -> _T:
     return look()
 
 
-def _states(operator: str, pickled: bytes, times: TimeValues | None) -> dict[Any, Any]:
+def _states(operator: str, parts: Iterable[bytes], times: TimeValues | None) -> dict[Any, Any]:
+    entries = [entry for part in parts for entry in entries_of(part)]
     try:
-        return {canonical_key(key): state for key, state in unpickled(operator, pickled, times).items()}
+        keys = map(canonical_key, unpickled_each(operator, [key for key, _ in entries], times))
+        last = dict(zip(keys, (state for _, state in entries), strict=True))
+        held = {key: state for key, state in last.items() if state is not None}
+        return dict(zip(held, unpickled_each(operator, held.values(), times), strict=True))
     except OperatorError as error:
         raise CheckpointError(str(error)) from error
 

@@ -32,13 +32,13 @@ frame.
 >>> from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 >>> from fries_nb.dataflow.graph import Operator
 >>> record = Checkpoint("r", 3, 1, {"FM[0]": "a", "FM[1]": "b"}, workers={"FM": 2})
->>> parts = Snapshot("FM", 0, 20, bins={5: b"x"}), Snapshot("FM", 1, 30, bins={900: b"y"})
+>>> parts = Snapshot("FM", 0, 20, bins={5: (b"x",)}), Snapshot("FM", 1, 30, bins={900: (b"y",)})
 >>> held = {WorkerId("FM", part.index): part for part in parts}
 >>> shrunk = Redistribution(record, Graph("w1", (Operator("FM"),), ()))
 >>> [str(worker) for worker in shrunk.read_from(WorkerId("FM", 0))]
 ['FM[0]', 'FM[1]']
 >>> shrunk.snapshot(WorkerId("FM", 0), held).bins
-{5: b'x', 900: b'y'}
+{5: (b'x',), 900: (b'y',)}
 >>> grown = Redistribution(record, Graph("w1", (Operator("FM", workers=3),), ()))
 >>> [list(grown.snapshot(WorkerId("FM", index), held).bins) for index in range(3)]
 [[5], [], [900]]
@@ -60,7 +60,18 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.instance import FAILURES, Instance, Ready, user_traceback
-from fries_nb.operators.pickled_states import Definitions, Name, Recipe, definitions_of, dumps, gathered, loads, renewed
+from fries_nb.operators.pickled_states import (
+    Definitions,
+    Name,
+    Recipe,
+    definitions_of,
+    dumps,
+    gathered,
+    loaded_states,
+    loads,
+    part_of_states,
+    renewed,
+)
 from fries_nb.operators.row_versions import is_declared
 from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
@@ -89,17 +100,17 @@ def saved(instance: Instance) -> Snapshot:
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
     taken = Snapshot(
         name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
-        needs=needs, rerouted=instance.rerouted, counts={bin: len(keys) for bin, keys in states.items()},
+        needs=needs, rerouted=instance.rerouted, keys=len(instance.state),
         canaries=instance.canaries, names={side: dict(names) for side, names in instance.names.known.items()},
     )  # fmt: skip
     return replace(taken, **times)
 
 
-def _pickled(bins: dict[int, dict[Any, Any]]) -> tuple[dict[int, bytes], tuple[Name, ...]]:
-    """Each bin, pickled, and the names of the definitions that they need."""
-    pickled = {number: dumps(states) for number, states in bins.items()}
+def _pickled(bins: dict[int, dict[Any, Any]]) -> tuple[dict[int, tuple[bytes, ...]], tuple[Name, ...]]:
+    """Each bin as one part, and the names of the definitions that they need."""
+    pickled = {number: part_of_states(states) for number, states in bins.items()}
     needs = set[Name]().union(*(names for _, names in pickled.values()))
-    return {number: content for number, (content, _) in pickled.items()}, tuple(sorted(needs))
+    return {number: (part,) for number, (part, _) in pickled.items()}, tuple(sorted(needs))
 
 
 def _saved_times(instance: Instance) -> dict[str, Any]:
@@ -197,7 +208,7 @@ def given_snapshot(worker: WorkerId, states: Mapping[Any, Any], owners: Bins) ->
     bins = bins_of_keys([*states]).tolist() if states else []
     mine = {key: states[key] for key, bin in zip(states, bins, strict=True) if owners[bin] == worker.index}
     # By name, so that they are of the classes that came with the function.
-    return Snapshot(*worker, processed=0, bins={EVERY_BIN: dumps(mine)[0]} if mine else {})
+    return Snapshot(*worker, processed=0, bins={EVERY_BIN: (part_of_states(mine)[0],)} if mine else {})
 
 
 def check_given(instance: Instance, states: Mapping[Any, Any]) -> None:
@@ -369,8 +380,8 @@ class _DecidedChanges:
 def _states(name: str, snapshot: Snapshot, definitions: Definitions) -> dict[Any, Any]:
     states: dict[Any, Any] = {}
     try:
-        for pickled in snapshot.bins.values():
-            states.update(loads(pickled, definitions))
+        for parts in snapshot.bins.values():
+            states.update(loaded_states(parts, definitions))
     except Exception as error:
         raise OperatorError(f"the state of {name} cannot be restored: {_reason(error)}", name) from error
     return states
@@ -465,7 +476,7 @@ class Redistribution:
             return self._snapshot(worker, snapshots)
         own, theirs = self._snapshot(worker, snapshots), self._snapshot(giver, snapshots)
         return own if own is None or theirs is None else replace(
-            own, bins=theirs.bins, counts=theirs.counts, canaries=theirs.canaries
+            own, bins=theirs.bins, keys=theirs.keys, canaries=theirs.canaries
         )
 
     def _snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
@@ -495,7 +506,7 @@ class Redistribution:
         base = next((part for part in parts if part.index == worker.index), None)
         base = base or replace(parts[0], index=worker.index, processed=0, traced=(0, 0, 0), round_robin_positions={})
         owner = self._owners(worker.operator)
-        bins, counts = dict[int, bytes](), dict[int, int]()
+        bins = dict[int, tuple[bytes, ...]]()
         for part in parts:
             for number, state in part.bins.items():
                 if owner[number] != worker.index:
@@ -505,14 +516,14 @@ class Redistribution:
                         f"the state of {worker.operator} is not divided by a key: it can be restored at "
                         f"{len(self._workers_in_checkpoint(worker.operator))} workers only, as then"
                     )
-                bins[number], counts[number] = state, part.counts.get(number, 0)
+                bins[number] = state
         timed = self._divided_times(worker, parts)
         positions = {split: position for part in parts for split, position in part.positions.items()}
         bounds = {split: bound for part in parts for split, bound in part.bounds.items()}
         logged = [frame for part in parts for frame in part.feedback][worker.index :: self._workers[worker.operator]]
         version, feedback = max(part.version for part in parts), tuple(logged)
         return replace(
-            base, bins=bins, counts=counts, version=version, positions=positions, bounds=bounds, feedback=feedback,
+            base, bins=bins, keys=0, version=version, positions=positions, bounds=bounds, feedback=feedback,
             names=_all_names(parts), **timed,
         )  # fmt: skip
 

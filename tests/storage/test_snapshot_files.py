@@ -39,10 +39,10 @@ CHAIN = (
         "S", 0, 9, ("u1",), positions={0: Position(3, ["a", 4]), 1: None}, feedback=(LoggedFrame("M", b"rows"),)
     ),
     Snapshot(
-        "W", 0, 7, (), {9: b"nine", 3: b"", 700: b"x" * 100}, agenda={9: b"later", 4: b"then"},
+        "W", 0, 7, (), {9: (b"nine",), 3: (b"", b"then"), 700: (b"x" * 100,)}, agenda={9: b"later", 4: b"then"},
         tokens={9: SavedTokens({0: (0, 5)}, 1)},
     ),
-    Snapshot("M", 0, 7, bins={9: b"other nine"}),
+    Snapshot("M", 0, 7, bins={9: (b"other nine",)}),
 )  # fmt: skip
 KEYS = pytest.mark.parametrize("key", [NO_KEY, b"a phrase"])
 
@@ -69,8 +69,8 @@ def test_what_was_written_is_read_whole_or_in_parts(tmp_path: Path, key: bytes) 
     for snapshot, stored in zip(CHAIN, file.snapshots, strict=True):
         assert (stored.worker.operator, stored.worker.index) == (snapshot.operator, snapshot.index)
         assert file.rest(stored) == msgspec.structs.replace(snapshot, bins={}, agenda={})
-        for held, places in ((snapshot.bins, stored.bins), (snapshot.agenda, stored.agenda)):
-            assert {bin: dict(file.parts({bin: place}))[bin] for bin, place in places.items()} == held
+        assert {bin: dict(file.parts({bin: places}))[bin] for bin, places in stored.bins.items()} == snapshot.bins
+        assert file.agenda(stored.agenda) == snapshot.agenda
 
 
 def read_part_by_part(store: SnapshotStore, name: str) -> None:
@@ -78,9 +78,9 @@ def read_part_by_part(store: SnapshotStore, name: str) -> None:
     file = SnapshotFile(store, name)
     for one in file.snapshots:
         file.rest(one)
-        for held in (one.bins, one.agenda):
-            for bin, place in held.items():
-                dict(file.parts({bin: place}))
+        for bin, places in one.bins.items():
+            dict(file.parts({bin: places}))
+        file.agenda(one.agenda)
 
 
 def damages(content: bytes) -> list[bytes]:
@@ -174,7 +174,7 @@ def test_a_sealed_index_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 def test_one_bin_of_a_large_file_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 MB no more than the index and the bin."""
     chance, store = random.Random(1), SnapshotStore(str(tmp_path), "r1")
-    bins = {number: chance.randbytes(16 << 10) for number in range(1024)}
+    bins = {number: (chance.randbytes(16 << 10),) for number in range(1024)}
     name, size = write_snapshots(store, "1", 1, [Snapshot("FM", 0, 1, bins=bins)])
     read = count_reads(monkeypatch)
     file = SnapshotFile(store, name)
@@ -189,7 +189,7 @@ def test_one_bin_of_a_large_file_is_read_alone(tmp_path: Path, monkeypatch: pyte
 def test_a_file_is_verified_in_constant_memory(tmp_path: Path) -> None:
     """A bin of 64 MB, of which no more than a few blocks are held."""
     store = SnapshotStore(str(tmp_path), "r1")
-    name, _ = write_snapshots(store, "1", 1, [Snapshot("FM", 0, 1, bins={1: bytes(64 << 20), 2: b"x"})])
+    name, _ = write_snapshots(store, "1", 1, [Snapshot("FM", 0, 1, bins={1: (bytes(64 << 20),), 2: (b"x",)})])
     verified(store, name)
     tracemalloc.start()
     verified(store, name)

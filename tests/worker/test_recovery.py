@@ -7,7 +7,6 @@ decided behind it: the uninterrupted worker applies those on an FCM, the restore
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from worker_bench import Bench, change, checkpoint, data, decided, operations
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.updates import Update
+from fries_nb.operators.pickled_states import loaded_states
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
 from fries_nb.protocol.messages import ChannelId, Data, Fcm
 from fries_nb.protocol.trace import Record
@@ -105,7 +105,7 @@ def checkpointed(bench: Bench, number: int) -> tuple[Snapshot, ...]:
 
 def opened(snapshots: tuple[Snapshot, ...]) -> list[Any]:
     """Snapshots with their states unpickled: two pickles of one value may differ."""
-    states = [{bin_: pickle.loads(raw) for bin_, raw in one.bins.items()} for one in snapshots]
+    states = [{bin_: loaded_states(parts, {}) for bin_, parts in one.bins.items()} for one in snapshots]
     return [(replace(one, bins={}), state) for one, state in zip(snapshots, states, strict=True)]
 
 

@@ -516,7 +516,7 @@ def test_a_class_that_is_not_defined_here_is_named(tmp_path: Path) -> None:
         sys.path[:0] = [{str(tmp_path)!r}, {str(Path(__file__).parent.parent / "support")!r}]
         import shop, looked_at
         from dataclasses import dataclass
-        from fries_nb.operators import pickled_pickled_statess
+        from fries_nb.operators import pickled_states
         @dataclass
         class Mine:
             n: int

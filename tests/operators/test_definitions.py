@@ -277,7 +277,7 @@ def test_state_is_small_since_it_holds_no_code(cell: Callable[[str], ModuleType]
     running = instance_of(dumped(cell("TABLE = 'x' * 100_000\n" + CELL.replace("+= STEP", "+= len(TABLE)")).Summed()))
     for key in range(10):
         processed(running, key)
-    pickled = b"".join(saved(running).bins.values())
+    pickled = b"".join(part for parts in saved(running).bins.values() for part in parts)
     assert len(pickled) < 10_000
 
 

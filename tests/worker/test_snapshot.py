@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections import deque
 from typing import Any
 
-import cloudpickle
 import pytest
 from worker_bench import Bench, Sum, change, checkpoint, data, decided, operations, version
 
@@ -15,6 +13,7 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.pickled_states import loaded_states, part_of_states
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.protocol.messages import Commit, Done, End, Ended, Failed, Fcm, Marker, Saved, WorkerId
 from fries_nb.protocol.trace import RanMany, Updated, Wrote
@@ -60,7 +59,7 @@ def snapshot_of(bench: Bench) -> Snapshot:
 
 def states(snapshot: Snapshot) -> dict[Any, Any]:
     """Key to state, of all bins."""
-    return {key: state for bin_ in snapshot.bins.values() for key, state in pickle.loads(bin_).items()}
+    return {key: state for parts in snapshot.bins.values() for key, state in loaded_states(parts, {}).items()}
 
 
 def instance(operator: Operator | None = None, audit: bool = False) -> Instance:
@@ -112,7 +111,7 @@ def test_state_is_settled_before_it_is_saved_and_bins_are_those_of_the_routing()
     assert part.applied == ("u1",)
     assert states(part) == {n: [n, -1] for n in range(40)}
     live = bench.worker.instances[0].state
-    assert {number: pickle.loads(bin_) for number, bin_ in part.bins.items()} == live.bins()
+    assert {number: loaded_states(parts, {}) for number, parts in part.bins.items()} == live.bins()
     assert len(part.bins) > 1
 
 
@@ -197,7 +196,7 @@ def test_every_sort_of_key_comes_back(key: tuple[str, ...], values: list[Any]) -
 
 def test_an_instance_runs_the_last_function_decided_for_it_with_later_changes_on_top() -> None:
     """The function is of the last change; the transformations are those that the snapshot has missed, in order."""
-    before = Snapshot("M", 0, 9, ("u1",), {0: cloudpickle.dumps({1: [1]})})
+    before = Snapshot("M", 0, 9, ("u1",), {0: (part_of_states({1: [1]})[0],)})
     changes = [
         decided("u1", M=Update(version(1), state=lambda old: [*old, "never"])),
         decided("u2", M=Update(version(2), state=lambda old: [*old, "two"]), N=Update(version(0))),
@@ -303,7 +302,7 @@ def test_a_snapshot_that_is_not_the_instances_is_refused(
             "new M of change 'u1' cannot be unpickled here: Unpickling",
         ),
         (
-            Snapshot("M", 0, 0, (), {0: cloudpickle.dumps({1: Gone()})}),
+            Snapshot("M", 0, 0, (), {0: (part_of_states({1: Gone()})[0],)}),
             [],
             "the state of M cannot be restored: ValueError: invalid literal",
         ),

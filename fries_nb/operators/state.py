@@ -38,7 +38,8 @@ from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.updates import Edits
 from fries_nb.errors import OperatorError
-from fries_nb.operators.pickled_states import Renewed, copied
+from fries_nb.operators.pickled_states import Name, Renewed, copied
+from fries_nb.operators.states_to_save import StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
 
 Transform = Callable[[Any], Any]
@@ -131,6 +132,26 @@ class _Kept:
     forms: list[_Form]
     unsorted: list[Any] | None = None
     sorted: dict[int, list[Any]] = field(default_factory=dict)
+    stored: _Stored = field(default_factory=lambda: _Stored())
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What all versions share of what has been saved of the states, and of the attempt that is under way."""
+
+    number: int = 0  # that of the last attempt whose states were given away; 0 if the next one must have everything
+    names: set[Name] = field(default_factory=set)  # the definitions that the states need which were given away
+    same: _Form | None = None  # the states that are as they were then
+    gone_keys: dict[Any, None] = field(default_factory=dict)
+    gone_bins: set[int] = field(default_factory=set)
+    fixed: _Form | None = None  # the states at the last marker that are not pickled yet
+    under_way: StatesToSave | None = None
+    is_lost: bool = False  # whether nothing can build on what was given away, or is under way
+
+    @property
+    def counts(self) -> bool:
+        """Whether what goes from now on is, or may become, part of what is stored."""
+        return self.number != 0 or self.under_way is not None
 
 
 class KeyedState:
@@ -138,6 +159,9 @@ class KeyedState:
 
     Moves of bins and checkpoints rest on what is noted here of each key that comes and goes, so the dicts are never
     given away. ``None`` is not a state: such a key counts as never seen.
+
+    What is saved at a marker is a form of its own, and so is what has not been touched since. Both have a way to the
+    present form that changes nothing. A key goes it when it is touched, and is pickled when it leaves the former.
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
@@ -158,6 +182,9 @@ class KeyedState:
     def hold(self, other: KeyedState) -> None:
         """Have all states, which are taken to be in this form, while another version seemed to have them."""
         self._form.states, other._form.states = other._form.states, self._form.states
+        same = self._kept.stored.same
+        if same is not None and other._form in same.ways:
+            same.ways = {self._form: None}
 
     def close(self, versions: Iterable[KeyedState]) -> None:
         """Go on with the forms of these versions alone: no state gets into another one from now on."""
@@ -176,7 +203,8 @@ class KeyedState:
         forms, count = self._kept.forms, 0
         while len(forms) != count:
             led, count = {to for form in forms for to in form.ways}, len(forms)
-            forms = [one for one in forms if one.states or one in led or one is self._form]
+            used = (self._form, self._kept.stored.same, self._kept.stored.fixed)
+            forms = [one for one in forms if one.states or one in led or one in used]
         self._kept.forms = forms
 
     @property
@@ -197,20 +225,40 @@ class KeyedState:
         # If a transformation raises, the state is kept as it was before that one, for a later attempt.
         key = canonical_key(key)
         found = self._form.states.get(key)
+        same = self._kept.stored.same
+        if found is None and same is not None and key in same.states and self._form in same.ways:
+            found = self._form.states[key] = same.states.pop(key)  # the first row of a key behind a checkpoint
+            return found
         if found is None and (form := self._holder(key)) is not None:
-            for to, transform in form.way_to(self._form) or ():
-                found = form.states[key] if transform is None else transformed(form.states[key], (transform,), key)
-                to.states[key] = found
-                del form.states[key]
-                form = to
+            found = self._bring(key, form, self._form)
+        return found
+
+    def _bring(self, key: Any, form: _Form, to: _Form) -> Any:
+        """Bring the state of a key from one form to another; returns it as it is there, ``None`` if there is no way."""
+        way, stored = form.way_to(to), self._kept.stored
+        if way is None:
+            return None
+        found = form.states[key]
+        for following, transform in way:
+            if form is stored.fixed and stored.under_way is not None:
+                stored.under_way.save(key, found)
+            found = found if transform is None else transformed(found, (transform,), key)
+            following.states[key] = found
+            del form.states[key]
+            form = following
         return found
 
     def peek(self, key: Any) -> Any:
         """The state of ``key`` as ``get`` has it; of one that is in the form of another version, a copy."""
-        form = self._holder(canonical_key(key))
-        if form is None or form is self._form or self._form.way_to(form) is None:
+        key = canonical_key(key)
+        form = self._holder(key)
+        if form is None or form is self._form:
             return self.get(key)
-        return self._copy(form, form.states[canonical_key(key)]).revive(canonical_key(key))
+        if not any(transform for _, transform in form.way_to(self._form) or ()):
+            return form.states[key]
+        if self._form.way_to(form) is None:
+            return self.get(key)
+        return self._copy(form, form.states[key]).revive(key)
 
     def copy_of(self, key: Any) -> StateCopy | None:
         """A copy of the state of ``key``, which stays in the form that it is in; ``None`` if it was never seen."""
@@ -240,18 +288,24 @@ class KeyedState:
     def put(self, key: Any, state: Any) -> None:
         """Set the state of ``key``, in the form of the current configuration."""
         key = canonical_key(key)
+        if self._kept.stored.under_way is not None:
+            self.get(key)  # what it replaces may have to be saved
         held = self._holder(key)
         if held is not None and held is not self._form:
             del held.states[key]
         self._form.states[key] = state
-        if held is None and self._kept.unsorted is not None:
-            self._note(key)
+        if held is None:
+            self._kept.stored.gone_keys.pop(key, None)
+            if self._kept.unsorted is not None:
+                self._note(key)
 
     def drop(self, key: Any) -> None:
         """Remove the state of ``key``, which counts as never seen from then on; idempotent."""
         key = canonical_key(key)
-        for states in self._all():
-            states.pop(key, None)
+        if self._kept.stored.under_way is not None:
+            self.get(key)  # it may have to be saved
+        if sum(states.pop(key, None) is not None for states in self._all()) and self._kept.stored.counts:
+            self._kept.stored.gone_keys[key] = None
 
     def _all(self) -> list[dict[Any, Any]]:
         """The oldest states first, as far as that is known."""
@@ -281,20 +335,94 @@ class KeyedState:
     @property
     def waiting(self) -> int:
         """Number of keys that have not been transformed yet."""
-        return len(self) - len(self._form.states)
+        ways = ((form, form.way_to(self._form) or ()) for form in self._kept.forms)
+        return sum(len(form.states) for form, way in ways if any(transform for _, transform in way))
 
-    def load(self, states: dict[Any, Any]) -> None:
-        """Replace all states, which are in the form of the current configuration."""
+    def load(self, states: dict[Any, Any], stored_as: int = 0, names: Iterable[Name] = ()) -> None:
+        """Replace all states, which are in the form of the current configuration.
+
+        Args:
+            states: key to its state.
+            stored_as: number of the attempt to save states on which the next one builds; 0 if they are stored nowhere.
+            names: the definitions that stored states need.
+        """
         self._form.states = {canonical_key(key): state for key, state in states.items()}
         self._form.ways.clear()
         self._kept = _Kept([self._form])
+        if stored_as:
+            same = _Form(self._form.states, {self._form: None})
+            self._form.states = {}
+            self._kept = _Kept([same, self._form], stored=_Stored(stored_as, set(names), same))
 
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
-        for states in self._all()[:-1]:
-            for key in list(states):
+        self._settle([form for form in self._kept.forms if form is not self._form])
+
+    def _settle(self, forms: Iterable[_Form]) -> None:
+        for form in forms:
+            for key in list(form.states):
                 self.touch(key)
         self._forget_unused()
+
+    # ---- what is saved at a marker
+
+    def begin_saving(self) -> StatesToSave:
+        """Begin to save the states as they are now; ``save_some`` goes on. An attempt under way is given up."""
+        stored, own = self._kept.stored, self._form
+        earlier, stored.under_way = stored.under_way, None
+        since = stored.number if earlier is None else earlier.since
+        builds = bool(since or earlier) and stored.same is not None and stored.same.ways == {own: None}
+        builds = builds and not stored.is_lost
+        if own.ways:  # another version has the states in a form of its own
+            self._settle([form for form in self._kept.forms if form not in (own, stored.same)])
+        fixed = _Form(dict(own.states), {own: None})
+        own.states.clear()  # and not another dict, since ``find`` has been given away
+        for form in () if own.ways else self._kept.forms:
+            if form is not stored.same or not builds:
+                form.ways = {fixed if to is own else to: transform for to, transform in form.ways.items()}
+        attempt = StatesToSave()
+        if builds:
+            attempt = StatesToSave(since, stored.gone_keys, stored.gone_bins, stored.names, earlier)
+        same = stored.same if builds else _Form({}, {own: None})
+        assert same is not None, "see builds"
+        self._kept.forms = [same, *(form for form in self._kept.forms if form not in (same, own)), fixed, own]
+        self._kept.stored = _Stored(stored.number, stored.names, same, fixed=fixed, under_way=attempt)
+        return attempt
+
+    def save_some(self, count: int) -> bool:
+        """Pickle the states of so many keys, or encode a bin; returns whether anything is left to do.
+
+        Raises:
+            OperatorError: the transformation of a state has failed.
+        """
+        stored = self._kept.stored
+        attempt, fixed, same = stored.under_way, stored.fixed, stored.same
+        if attempt is None or fixed is None or same is None or attempt.failure is not None:
+            return False
+        for form in self._kept.forms:
+            if form is not fixed and form.states and form.way_to(fixed) is not None:
+                for key in [*islice(reversed(form.states), max(0, count))]:  # its front soon consists of gaps
+                    self._bring(key, form, fixed)
+                    count -= 1
+        while count > 0 and fixed.states:
+            key, state = fixed.states.popitem()
+            attempt.save(key, state)
+            same.states[key] = state
+            count -= 1
+        return bool(count <= 0 or attempt.encode())
+
+    def end_saving(self, number: int) -> None:
+        """End an attempt: all states have been given away, to be stored as this number, or it has failed (0)."""
+        stored = self._kept.stored
+        assert stored.under_way is not None, "it was begun"
+        stored.number, stored.names = number, stored.under_way.names
+        stored.is_lost = stored.is_lost or not number
+        stored.under_way = stored.fixed = None
+        self._forget_unused()
+
+    def save_all_again(self) -> None:
+        """Let the next attempt save everything, since nothing can build on what was to be stored."""
+        self._kept.stored.is_lost = True
 
     def sort_keys(self, count: int) -> bool:
         """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""
@@ -305,6 +433,11 @@ class KeyedState:
         for key, bin_ in zip(some, bins_of_keys(some).tolist(), strict=True):
             self._kept.sorted.setdefault(bin_, []).append(key)
         return bool(self._kept.unsorted)
+
+    def leave(self, bin_: int) -> None:
+        """Record that all keys of a bin have been taken, to go on elsewhere."""
+        if self._kept.stored.counts:
+            self._kept.stored.gone_bins.add(bin_)
 
     def keys_of(self, bin_: int) -> list[Any]:
         """The keys of a bin, all keys being sorted; it is not asked for the same bin again, since they are taken."""
@@ -346,6 +479,8 @@ class KeyedState:
     def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
         """Add the states of keys that it has none of."""
         same = {canonical_key(key): state for key, state in states.items()}
+        for key in same:
+            self._kept.stored.gone_keys.pop(key, None)
         if self._kept.unsorted is not None:
             self._kept.unsorted += same
         if not missed:

@@ -113,6 +113,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         bins: bin number to the parts of its states, the oldest first (see ``operators.pickled_states``), in the form of
             the last applied change but ``canaries``.
         keys: number of keys that have a state.
+        since: in one that is taken, the number of the one before on which it builds: ``bins`` has only what has come
+            since then; 0 if it has everything. In one that is read, the number on which the next may build, or 0.
+        gone: the bins that have left since then; what was stored of them does not count.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
@@ -149,6 +152,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     needs: tuple[tuple[str, str], ...] = ()
     rerouted: tuple[str, ...] = ()
     keys: int = 0
+    since: int = 0
+    gone: tuple[int, ...] = ()
     canaries: tuple[str, ...] = ()
     brought_out: dict[int, int] = {}
     names: dict[str, dict[str, str]] = {}

@@ -44,9 +44,12 @@ from fries_nb.protocol.messages import (
     Answer,
     Chained,
     ChannelId,
+    Commit,
     Control,
+    Done,
     End,
     Failed,
+    Fcm,
     Rehearse,
     SetChain,
     TopologyAdopted,
@@ -204,6 +207,7 @@ class Hosts:
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[int, events.Save | events.Park]] = []
+        self._epochs: dict[int, int] = {}  # marker of the last checkpoint to its epoch
         self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
@@ -404,6 +408,8 @@ class Hosts:
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         """A control message has arrived at the host of a worker."""
+        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
+            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         if isinstance(control, Rehearse):
             self.trials.add((worker, control))
         elif isinstance(control, SetChain):
@@ -463,6 +469,8 @@ class Hosts:
         if self._plan.fate.disk_is_full():
             first = WorkerId(order.snapshots[0].operator, order.snapshots[0].index)
             self._answer(host, order.failed(first, "no space left on device"))
+            for one in order.snapshots:
+                self.give(WorkerId(one.operator, one.index), events.StatesLost(WorkerId(one.operator, one.index)))
             return
         for saved in self._written(order):
             self._answer(host, saved)
@@ -549,9 +557,6 @@ class Hosts:
         if isinstance(instruction, events.TellController):
             self._answer(host, instruction.answer)
         elif isinstance(instruction, events.Save | events.Park):
-            if isinstance(instruction, events.Save):
-                saved = [WorkerId(one.operator, one.index) for one in instruction.snapshots]
-                self._plan.store.note(instruction.epoch, saved)
             self._saves.append((host, instruction))
             self.draws.add(("save", None))
         elif isinstance(instruction, events.Traced):
@@ -574,6 +579,8 @@ class Hosts:
             self._answer(self.host_of(worker), answer)
 
     def _answer(self, host: int, answer: Answer) -> None:
+        if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
+            self._plan.store.note(self._epochs[answer.marker], [answer.worker])
         self._say(host, answer)
 
     def _say(self, host: int, answer: Answer | HostMessage) -> None:

@@ -461,7 +461,9 @@ class Hosts:
             self.network.put((network.LaneKind.CONTROL, host), (host, order))
 
     def _save(self) -> None:
-        host, order = self._saves.pop(self._random.randrange(len(self._saves)))
+        host, _ = self._random.choice(self._saves)
+        at = next(at for at, (other, _) in enumerate(self._saves) if other == host)  # one thread of a host writes
+        _, order = self._saves.pop(at)
         if not self._saves:
             self.draws.discard(("save", None))
         if host in self.dead:

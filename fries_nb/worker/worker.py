@@ -123,7 +123,7 @@ class Worker:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
         ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
         slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
-        snapshots: what it saves for checkpoints.
+        snapshots, only_saves: what it saves for checkpoints; whether it has nothing else to do, but that.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
             slow; counted by the shell, or 0.
@@ -155,6 +155,7 @@ class Worker:
         self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
         self.useful_ns = self.busy_ns = 0
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
+        self.only_saves = False
         self._begins_held = self._leaves = False
         self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
@@ -473,7 +474,8 @@ class Worker:
         except FriesError as error:
             self._fail(error)
             return True
-        return more or self.snapshots.under_way
+        self.only_saves = not more and self.snapshots.under_way
+        return more or self.only_saves
 
     @property
     def _is_stopped(self) -> bool:

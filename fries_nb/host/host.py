@@ -77,6 +77,7 @@ from fries_nb.worker.events import (
     Instruction,
     Park,
     Save,
+    StatesLost,
     TellController,
     TellMeasured,
     Traced,
@@ -121,7 +122,7 @@ class Host:
         self._watched_until = 0.0
         self._tick_s = TICK_S
         self._writer = SnapshotWriter(region.snapshots, region.incarnation)
-        self._saver = Saver(self._writer, self._tell, self._save_all)
+        self._saver = Saver(self._writer, self._tell, self._lost)
         self._reason = ""
         self._leaving: tuple[int, ...] = ()
         self._keeps = False
@@ -323,8 +324,8 @@ class Host:
     def _tell(self, answer: Answer) -> None:
         self._links.say(Said((answer,)))
 
-    def _save_all(self, worker: WorkerId) -> None:
-        """Called when a snapshot could not be stored: the worker's next one has all of its states, as each has now."""
+    def _lost(self, worker: WorkerId) -> None:
+        self._core.router.post(worker, StatesLost(worker))
 
     def _request_chain(self, worker: WorkerId, operators: tuple[str, ...]) -> None:
         self._core.chains.request(worker, SetChain(operators))

@@ -89,8 +89,6 @@ class Assembly:
     Attributes:
         restoration: the state from which the incarnation starts.
         snapshots: operator worker to its snapshot; ``None`` for a worker that had ended.
-        stored: operator worker to the number of the stored snapshot that has all of the states with which it begins, of
-            those that have one; see ``Snapshot.since``.
         payloads: operator to its pickled function, for operators that have one.
         letters: the operators that write dead letters.
         window: maximum number of bytes in transit to a worker on each channel.
@@ -117,7 +115,6 @@ class Assembly:
     progress: ProgressGraph | None = None
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
     calls: Callable[[WorkerId], CallLoop] | None = None
-    stored: Mapping[WorkerId, int] = field(default_factory=dict)
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -508,7 +505,6 @@ def _assembly(
     return Assembly(
         restoration=region.restoration,
         snapshots=states.snapshots,
-        stored={worker: parts.number for worker, parts in states.stored.items()},
         payloads=region.functions,
         letters=region.sinks.keys() - set(region.graph.sinks),
         window=window,

@@ -218,7 +218,9 @@ class KeyedState:
     @property
     def live(self) -> Mapping[Any, Any]:
         """Key to state, of those in the form of the current configuration; to be read only."""
-        return MappingProxyType(self._form.states)
+        ways = ((form, form.way_to(self._form)) for form in self._kept.forms)
+        alike = (form for form, way in ways if way is not None and not any(transform for _, transform in way))
+        return MappingProxyType({key: state for form in alike for key, state in form.states.items()})
 
     def get(self, key: Any) -> Any:
         """The state of ``key``, transformed if needed; ``None`` if it was never seen."""

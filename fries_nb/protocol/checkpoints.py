@@ -113,6 +113,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         bins: bin number to the parts of its states, the oldest first (see ``operators.pickled_states``), in the form of
             the last applied change but ``canaries``.
         keys: number of keys that have a state.
+        since: in one that is taken, the number of the one before on which it builds: ``bins`` has only what has come
+            since then; 0 if it has everything. In one that is read, the number on which the next may build, or 0.
+        gone: the bins that have left since then; what was stored of them does not count.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
@@ -129,9 +132,6 @@ class Snapshot(msgspec.Struct, frozen=True):
         needs: the user's definitions that ``bins`` need to be unpickled: module and qualified name of each.
         canaries: the applied changes that were canaries, or withdrawn, and open, so that the states are not in their
             form, whatever has become of them since.
-        since: number of the snapshot of this worker before it, behind whose parts those of ``bins`` belong; 0 if
-            ``bins`` has all states, as in any snapshot that was read.
-        gone: the bins that have left the worker since then, of which only what ``bins`` has counts.
     """
 
     operator: str
@@ -152,11 +152,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     needs: tuple[tuple[str, str], ...] = ()
     rerouted: tuple[str, ...] = ()
     keys: int = 0
+    since: int = 0
+    gone: tuple[int, ...] = ()
     canaries: tuple[str, ...] = ()
     brought_out: dict[int, int] = {}
     names: dict[str, dict[str, str]] = {}
-    since: int = 0
-    gone: tuple[int, ...] = ()
 
 
 class Configuration(msgspec.Struct, frozen=True):

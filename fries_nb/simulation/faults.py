@@ -172,7 +172,6 @@ class Deployment:
         return Assembly(
             restoration=restoration,
             snapshots=states.snapshots,
-            stored={worker: parts.number for worker, parts in states.stored.items()},
             payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
             letters=[operator.name for operator in self.graph.operators if isinstance(operator.on_error, Sink)],
             window=self.window,

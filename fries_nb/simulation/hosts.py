@@ -44,9 +44,12 @@ from fries_nb.protocol.messages import (
     Answer,
     Chained,
     ChannelId,
+    Commit,
     Control,
+    Done,
     End,
     Failed,
+    Fcm,
     Rehearse,
     SetChain,
     TopologyAdopted,
@@ -206,6 +209,7 @@ class Hosts:
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[int, events.Save | events.Park]] = []
+        self._epochs: dict[int, int] = {}  # marker of the last checkpoint to its epoch
         self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
@@ -413,6 +417,8 @@ class Hosts:
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         """A control message has arrived at the host of a worker."""
+        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
+            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         if isinstance(control, Rehearse):
             self.trials.add((worker, control))
         elif isinstance(control, SetChain):
@@ -464,25 +470,29 @@ class Hosts:
             self.network.put((network.LaneKind.CONTROL, host), (host, order))
 
     def _save(self) -> None:
-        """Store the first snapshots that wait at one of the hosts."""
-        drawn, _ = self._saves[self._random.randrange(len(self._saves))]
-        host, order = self._saves.pop(next(at for at, (host, _) in enumerate(self._saves) if host == drawn))
+        host, _ = self._random.choice(self._saves)
+        at = next(at for at, (other, _) in enumerate(self._saves) if other == host)  # one thread of a host writes
+        _, order = self._saves.pop(at)
         if not self._saves:
             self.draws.discard(("save", None))
         if host in self.dead:
             return
-        for saved in self._written(host, order, self._plan.fate.disk_is_full()):
-            self._answer(host, saved)
+        with self._plan.store.full(self._plan.fate.disk_is_full()):
+            answers, is_lost = self._written(host, order)
+        for answer in answers:
+            self._answer(host, answer)
+        for one in order.snapshots if is_lost else ():
+            self.give(WorkerId(one.operator, one.index), events.StatesLost(WorkerId(one.operator, one.index)))
 
-    def _written(self, host: int, order: events.Save | events.Park, is_full: bool = False) -> list[Answer]:
-        """Store snapshots; the answers."""
+    def _written(self, host: int, order: events.Save | events.Park) -> tuple[list[Answer], bool]:
+        """Store snapshots; the answers, and whether they are lost."""
         if host not in self._writers:  # it has come since
             self._writers[host] = self._writer(host)
         try:
-            with self._plan.store.full(is_full):
-                return self._writers[host].write(order)
+            return self._writers[host].write(order), False
         except CheckpointError as error:
-            return [order.failed(WorkerId(order.snapshots[0].operator, order.snapshots[0].index), str(error))]
+            first = WorkerId(order.snapshots[0].operator, order.snapshots[0].index)
+            return [order.failed(first, str(error))], bool(order.number)
 
     def _work(self, id_: WorkerId) -> None:
         worker = self.workers[id_]
@@ -561,9 +571,6 @@ class Hosts:
         if isinstance(instruction, events.TellController):
             self._answer(host, instruction.answer)
         elif isinstance(instruction, events.Save | events.Park):
-            if isinstance(instruction, events.Save):
-                saved = [WorkerId(one.operator, one.index) for one in instruction.snapshots]
-                self._plan.store.note(instruction.epoch, saved)
             self._saves.append((host, instruction))
             self.draws.add(("save", None))
         elif isinstance(instruction, events.Traced):
@@ -586,6 +593,8 @@ class Hosts:
             self._answer(self.host_of(worker), answer)
 
     def _answer(self, host: int, answer: Answer) -> None:
+        if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
+            self._plan.store.note(self._epochs[answer.marker], [answer.worker])
         self._say(host, answer)
 
     def _say(self, host: int, answer: Answer | HostMessage) -> None:
@@ -618,7 +627,7 @@ class Hosts:
                 taken = [self.network.take(lane) for _ in range(count)]
                 yield from (one for one in taken if not isinstance(one, HostMessage))
         for host, order in self._saves:
-            yield from self._written(host, order)
+            yield from self._written(host, order)[0]
 
     def _lives(self, worker: WorkerId) -> bool:
         return self.host_of(worker) not in self.dead

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.snapshot_files import SnapshotDirectory, SnapshotReader, StoredSnapshot, stored_snapshots
@@ -19,7 +21,8 @@ from fries_nb.worker.snapshot import Redistribution
 class RestoredStates(NamedTuple):
     """What workers begin with."""
 
-    snapshots: dict[WorkerId, Snapshot | None]  # worker to its snapshot; ``None`` without one
+    # worker to its snapshot, with the number behind which the next one may be stored; ``None`` without one
+    snapshots: dict[WorkerId, Snapshot | None]
     stored: dict[WorkerId, StoredParts]  # worker to what is stored of it; none whose first snapshot has to be whole
 
 
@@ -39,11 +42,12 @@ def read_states(
     located = stored_snapshots(reader, checkpoint, needed)
     held = {worker: reader.whole(one) for worker, one in located.items()}
     restored = RestoredStates({worker: redistribution.snapshot(worker, held) for worker in workers}, {})
-    for worker, snapshot in restored.snapshots.items():
+    for worker, snapshot in [*restored.snapshots.items()]:
         sources = [located[each] for each in redistribution.read_from(worker)]
         stored = begun_with(worker, snapshot, checkpoint, sources)
-        if stored is not None:
+        if snapshot is not None and stored is not None:
             restored.stored[worker] = stored
+            restored.snapshots[worker] = replace(snapshot, since=stored.number)
     return restored
 
 

@@ -430,6 +430,7 @@ class BinTransfer:
         states: dict[int, bytes] = {}
         count = size = 0
         for bin_ in bins:
+            self._instance.state.leave(bin_)
             for some, continued in self._pieces(self._instance.state.keys_of(bin_)):
                 states[bin_] = self._pickled(some) if some else b""
                 count, size = count + len(some), size + len(states[bin_])

@@ -13,6 +13,7 @@ WorkerTick    the worker reports its measurements
 Observe       the worker measures tasks, channels and buffers for latency constraints (see ``ElementMeter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
 FrontierAdvanced   what can no longer arrive at an operator is known: rows that waited for it become due
+StatesLost    the next snapshot of an operator has all of its states
 BinsArrived   state that has moved here is installed (see ``bin_transfer``)
 Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
@@ -202,9 +203,17 @@ class BinsArrived:
     bins: MovedBins
 
 
+@dataclass(frozen=True, slots=True)
+class StatesLost:
+    """What was to be stored of an operator's states has not been, so that the next snapshot has to have everything."""
+
+    worker: WorkerId
+
+
 Event = (
     Arrived | BinsArrived | Rewired | Connected | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick
     | Stalled | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
+    | StatesLost
 )
 
 

@@ -1,18 +1,14 @@
-"""Snapshots of a worker, and their restoration.
-
-At a checkpoint's marker a worker is between two tuples, and all output of earlier tuples has left it. So a snapshot
-consists of the state of its operators, their positions, and the round-robin positions of its out-edges. Functions are
-not included; they are in the graph and in the decided changes. While versions with several forms of state run side by
-side, states are converted to one of them, whichever rows have met last: that behind the last change that is no canary.
+"""Restoration of a worker from its snapshot; see ``saving`` for how that is taken.
 
 A restored operator runs the function of the last decided change that targets it. States are in the form of the last
 change that the snapshot had ``applied``; the transformations of later ones are added, in order, and take effect key by
 key as at any switch.
 
 Invariants: a restored worker behaves as the original would have, had the changes decided since arrived right after the
-marker. Restoring is idempotent, and taking a snapshot has no effect on the worker.
+marker. Restoring is idempotent.
 
 >>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.worker.saving import saved
 >>> one, other = (Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False) for _ in range(2))
 >>> one.state.touch("c7")["seen"] = 3
 >>> restore(other, saved(one), ())
@@ -62,10 +58,8 @@ from fries_nb.operators.dry_run import loaded_update, new_function, open_functio
 from fries_nb.operators.instance import FAILURES, Instance, Ready, user_traceback
 from fries_nb.operators.pickled_states import (
     Definitions,
-    Name,
     Recipe,
     definitions_of,
-    dumps,
     gathered,
     loaded_states,
     loads,
@@ -73,60 +67,11 @@ from fries_nb.operators.pickled_states import (
     renewed,
 )
 from fries_nb.operators.row_versions import is_declared
-from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
-from fries_nb.protocol.messages import Parked, Saved, WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.rollout import Reach, highest
 from fries_nb.protocol.trace import Counts
-from fries_nb.worker.events import Park, Save, TellController
-
-
-def saved(instance: Instance) -> Snapshot:
-    """Take a snapshot of one operator: pending transformations are applied, each bin of its state is pickled."""
-    name = instance.worker.operator
-    try:
-        with instance.bound():
-            instance.state.settle()
-    except FAILURES as error:
-        words = f"the state transformation of {name} failed: {_reason(error)}"
-        raise OperatorError(words, name, user_traceback(error)) from error
-    try:
-        states = instance.state.bins()
-        bins, needs = _pickled(states)
-        times = _saved_times(instance)
-    except FAILURES as error:
-        raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
-    traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
-    taken = Snapshot(
-        name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
-        needs=needs, rerouted=instance.rerouted, keys=len(instance.state),
-        canaries=instance.canaries, names={side: dict(names) for side, names in instance.names.known.items()},
-    )  # fmt: skip
-    return replace(taken, **times)
-
-
-def _pickled(bins: dict[int, dict[Any, Any]]) -> tuple[dict[int, tuple[bytes, ...]], tuple[Name, ...]]:
-    """Each bin as one part, and the names of the definitions that they need."""
-    pickled = {number: part_of_states(states) for number, states in bins.items()}
-    needs = set[Name]().union(*(names for _, names in pickled.values()))
-    return {number: (part,) for number, (part, _) in pickled.items()}, tuple(sorted(needs))
-
-
-def _saved_times(instance: Instance) -> dict[str, Any]:
-    """What the snapshot of a timed operator has in addition: agenda, tokens, and the columns of its firings."""
-    if instance.agenda is None or instance.tokens is None or instance.brought_out is None:
-        return {}
-    entries, fired = instance.agenda.saved()
-    keepers = instance.agenda.keepers.saved() if instance.agenda.keepers is not None else {}
-    bins = {bin: (entries.get(bin, []), keepers.get(bin, [])) for bin in (*entries, *keepers)}
-    return {
-        "agenda": {bin: dumps(both)[0] for bin, both in bins.items()},
-        "tokens": instance.tokens.saved(),
-        "fired": {EVERY_BIN: tuple((t, *rounds) for rounds, t in fired.items())},
-        "brought_out": {**instance.brought_out.last, EVERY_BIN: instance.brought_out.beyond},
-        "came": b"" if instance.came is None else instance.came.serialize().to_pybytes(),
-    }
 
 
 def _restore_times(instance: Instance, before: Snapshot, definitions: Definitions) -> None:
@@ -146,31 +91,6 @@ def _restore_times(instance: Instance, before: Snapshot, definitions: Definition
             instance.agenda.keepers.load(bin, [(canonical_key(key), number) for key, number in keepers])
     instance.came = pa.ipc.read_schema(pa.py_buffer(before.came)) if before.came else None
     instance.rewindowed = bool(before.applied)
-
-
-class Unsaved(OperatorError):
-    """A state cannot be pickled. The checkpoint is aborted; the worker continues."""
-
-
-def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], version: int) -> Save | TellController:
-    """Take snapshots of all operators of a chain; if a state cannot be pickled, answer that the checkpoint fails."""
-    try:
-        snapshots = [replace(saved(instance), version=version) for instance in instances]
-    except Unsaved as error:
-        return TellController(Saved(epoch, instances[0].worker, error=str(error)))
-    return Save(epoch, (*snapshots[:-1], replace(snapshots[-1], round_robin_positions=positions)))
-
-
-def parking(epoch: int, instance: Instance) -> Park | TellController:
-    """Park the state of an operator that is removed in this epoch of the topology; if it keeps none, say so."""
-    traits = instance.operator.traits
-    keeps = traits.is_source or traits.timed or keeps_state(instance.operator, instance.function)
-    if not (keeps or instance.applied):  # of all workers alike
-        return TellController(Parked(epoch, instance.worker))
-    try:
-        return Park(epoch, (saved(instance),))
-    except OperatorError as error:
-        return TellController(Parked(epoch, instance.worker, error=str(error)))
 
 
 def _all_names(parts: Iterable[Snapshot]) -> dict[str, dict[str, str]]:
@@ -268,7 +188,7 @@ def restore(
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
-        instance.state.load(_states(name, before, definitions))
+        instance.state.load(_states(name, before, definitions), before.since, before.needs)
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     instance.names.load(before.names)

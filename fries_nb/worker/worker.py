@@ -83,6 +83,7 @@ from fries_nb.worker.events import (
     SinkFailed,
     SinkWidened,
     Stalled,
+    StatesLost,
     Supplied,
     TellController,
     ToReader,
@@ -97,7 +98,8 @@ from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.reports import ElementMeter, PassedSlice, WorkerOutput, WorkerReports
 from fries_nb.worker.retries import PauseState, Returning
 from fries_nb.worker.rota import Slowness
-from fries_nb.worker.snapshot import kept, parking, refuse_another
+from fries_nb.worker.saving import Snapshots, parking
+from fries_nb.worker.snapshot import refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
@@ -121,6 +123,7 @@ class Worker:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
         ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
         slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
+        snapshots, only_saves: what it saves for checkpoints; whether it has nothing else to do, but that.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
             slow; counted by the shell, or 0.
@@ -152,6 +155,7 @@ class Worker:
         self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
         self.useful_ns = self.busy_ns = 0
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
+        self.only_saves = False
         self._begins_held = self._leaves = False
         self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
@@ -164,6 +168,7 @@ class Worker:
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self.given_before: dict[WorkerId, GivenBefore] = {}
         self._transfer: BinTransfer | None = None
+        self.snapshots = Snapshots(clock)
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
         self._compose(instances, output_of(wiring, progress), version)
@@ -251,6 +256,8 @@ class Worker:
             self._fail(event.error)
         elif isinstance(event, BinsArrived):
             self._install(event.bins)
+        elif isinstance(event, StatesLost):
+            self._instance(event.worker)[1].state.save_all_again()
         else:
             held = self._versions.held()
             used_ns = self.useful_ns, self.busy_ns, self.turn_time.take()
@@ -376,6 +383,7 @@ class Worker:
 
     def _finish(self) -> None:
         """End the output channels, close the sink's part and report the end, since all input is processed."""
+        self._instructions += self.snapshots.finish()
         self.outbox.end()
         self.ended = True
         self._times.end(self.outbox.changes)
@@ -461,10 +469,13 @@ class Worker:
         if self.interrupt.raised:
             return True
         try:
-            return self._work(limit)
+            more = self._work(limit)
+            self._instructions += self.snapshots.advance(limit)
         except FriesError as error:
             self._fail(error)
-        return True
+            return True
+        self.only_saves = not more and self.snapshots.under_way
+        return more or self.only_saves
 
     @property
     def _is_stopped(self) -> bool:
@@ -655,11 +666,11 @@ class Worker:
         action, busy = marker.action, self.is_busy
         if isinstance(action, MoveSplits):
             self._read_supplied()
-        saves: list[Instruction] = []
         name, tells = self.instances[start].worker.operator, isinstance(action, TELLING)
         begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
-            saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
+            positions = self.outbox.round_robin_positions
+            self.snapshots.begin(action.epoch, self.instances, positions, self._versions.number)
             self._instructions.extend(self.reports.traced())
         effects = effects_of(marker, self.instances[start:], self.ended, busy, begun)
         self._held = self._held if effects.holds is None else effects.holds
@@ -673,13 +684,13 @@ class Worker:
         if effects.leaves:
             self.outbox.mark(marker)
         if isinstance(action, Reconfigure) and action.epoch:
+            self._instructions += self.snapshots.finish()
             self._instructions += map(Ship, self.handover.give(marker, self.instances[start:]))
             self.handover.switch(marker, self.instances[start:])
             self._reshape(action.change, start, effects.leaves)
         if isinstance(action, Move):
             self.outbox.reassign(action.operator, action.bins)
             self._align_transfer(marker)
-        self._instructions += saves
         if is_tagged(marker):
             self._versions.complete()
             self._running = self._executor
@@ -749,6 +760,7 @@ class Worker:
             return
         try:
             if bins.pieces:
+                self._instructions += self.snapshots.finish()
                 self.handover.take(bins, self._instance(bins.to)[1])
                 return
             transfer, began_ns = self._transferred(), self._clock()

@@ -23,7 +23,8 @@ from fries_nb.operators.pickled_states import Recipe, dumps, gathered, loads
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.shipping import dumped
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 
 CELL = """
 import dataclasses, enum, typing

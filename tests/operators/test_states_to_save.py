@@ -151,7 +151,7 @@ def play(seed: int, steps: int = 120) -> Run:
     acts: list[Callable[[], None]] = [run.touch] * 6 + [run.drop, run.put, run.look, run.change, run.move, run.mark]
     for _ in range(steps):
         run.chance.choice([*acts, *[run.save] * 5])()
-    assert {key: run.state.get(key) for key in run.state.keys()} == run.expected
+    assert {key: run.state.get(key) for key in [*run.expected, *run.state.keys()]} == run.expected
     return run
 
 
@@ -191,8 +191,7 @@ def test_a_storage_that_is_told_too_little_is_caught(name: str, monkeypatch: pyt
     """Each rule, undone."""
     monkeypatch.setattr(*BROKEN[name])
     with pytest.raises((AssertionError, KeyError)):
-        for seed in range(400):
-            play(seed)
+        _ = [play(seed) for seed in range(400)]
 
 
 def test_what_has_not_been_touched_is_not_written_again() -> None:
@@ -204,7 +203,8 @@ def test_what_has_not_been_touched_is_not_written_again() -> None:
     while state.save_some(100):
         pass
     state.end_saving(1)
-    assert (first.since, len(loaded_states([part for parts in first.parts.values() for part in parts], {}))) == (0, 1000)
+    found = loaded_states([part for parts in first.parts.values() for part in parts], {})
+    assert (first.since, len(found)) == (0, 1_000)
     for key in range(1_000):
         state.peek(key)
     for key in range(10):
@@ -222,7 +222,8 @@ def test_a_state_that_cannot_be_pickled_is_named_and_costs_no_row() -> None:
     state.touch("c7")["lock"] = (one for one in ())
     attempt = state.begin_saving()
     assert state.get("c7") is not None
-    assert attempt.failure is not None and attempt.failure.key == "c7"
+    assert attempt.failure is not None
+    assert attempt.failure.key == "c7"
     assert not state.save_some(1)
     state.end_saving(0)
     del state.get("c7")["lock"]

@@ -33,7 +33,6 @@ from fries_nb.storage.snapshot_files import (
 )
 
 
-
 def part(**states: bytes | None) -> bytes:
     """A part with these states by key."""
     return part_of([(pickle.dumps(key), state) for key, state in states.items()])
@@ -194,7 +193,8 @@ def test_one_bin_of_a_large_file_is_read_alone(tmp_path: Path, monkeypatch: pyte
 def test_a_file_is_verified_in_constant_memory(tmp_path: Path) -> None:
     """A bin of 64 MB, of which no more than a few blocks are held."""
     store = SnapshotStore(str(tmp_path), "r1")
-    name, _ = write_snapshots(store, "1", 1, [Snapshot("FM", 0, 1, bins={1: (part(a=bytes(64 << 20)),), 2: (part(b=b"x"),)})])
+    bins = {1: (part(a=bytes(64 << 20)),), 2: (part(b=b"x"),)}
+    name, _ = write_snapshots(store, "1", 1, [Snapshot("FM", 0, 1, bins=bins)])
     verified(store, name)
     tracemalloc.start()
     verified(store, name)

@@ -17,7 +17,8 @@ from fries_nb.operators.pickled_states import loaded_states, part_of_states
 from fries_nb.protocol.checkpoints import Checkpoint, Position, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import BINS, Binning, bins_of_keys, routing_table
-from fries_nb.worker.snapshot import Redistribution, restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import Redistribution, restore
 
 KEYS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), unique=True),

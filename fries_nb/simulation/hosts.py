@@ -408,8 +408,6 @@ class Hosts:
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         """A control message has arrived at the host of a worker."""
-        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
-            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         if isinstance(control, Rehearse):
             self.trials.add((worker, control))
         elif isinstance(control, SetChain):
@@ -522,6 +520,8 @@ class Hosts:
 
     def tell(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message to a worker."""
+        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
+            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
 
     def wake(self, source: WorkerId) -> None:

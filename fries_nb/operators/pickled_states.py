@@ -207,6 +207,9 @@ def loads(pickled: bytes, definitions: Definitions) -> Any:
 
 
 _entries = msgspec.msgpack.Decoder(list[Entry])
+_SHORT_ARRAY = 0x90
+_ARRAYS = {0xDC: 2, 0xDD: 4}
+"""How longer arrays begin in msgpack, and the number of bytes of their length."""
 
 
 def part_of(entries: Sequence[Entry]) -> bytes:
@@ -217,6 +220,30 @@ def part_of(entries: Sequence[Entry]) -> bytes:
 def entries_of(part: bytes) -> list[Entry]:
     """The entries of a part; raises a ``msgspec.MsgspecError`` if it is none."""
     return _entries.decode(part)
+
+
+def entry_count(part: bytes) -> int:
+    """The number of entries of a part, from its first bytes; raises a ``ValueError`` if it is none."""
+    first = part[0] if part else 0
+    if first & 0xF0 == _SHORT_ARRAY:
+        return first & 0x0F
+    if first not in _ARRAYS:
+        raise ValueError("it is no part of states")
+    return int.from_bytes(part[1 : 1 + _ARRAYS[first]], "big")
+
+
+def merged_parts(parts: Iterable[bytes], with_gone: bool) -> tuple[bytes, int]:
+    """These parts, the oldest first, as one in which each key is once, without those that have gone if so wanted.
+
+    States stay pickled; keys, which are plain values, are unpickled, since equal ones may be pickled differently. Also
+    returns the number of entries.
+    """
+    last: dict[Any, Entry] = {}
+    for part in parts:
+        for entry in entries_of(part):
+            last[canonical_key(pickle.loads(entry[0]))] = entry
+    entries = [entry for entry in last.values() if with_gone or entry[1] is not None]
+    return part_of(entries), len(entries)
 
 
 def part_of_states(states: Mapping[Any, Any]) -> tuple[bytes, set[Name]]:

@@ -389,6 +389,7 @@ class ParkedOperator(msgspec.Struct, frozen=True):
         readers: of a source, the number of its workers that had splits, if not all.
         needs: the user's definitions that its state needs.
         error: why a part of it could not be stored; empty if all is.
+        earlier: file to the earlier ones that it needs, if any.
     """
 
     snapshots: dict[str, str]
@@ -397,6 +398,7 @@ class ParkedOperator(msgspec.Struct, frozen=True):
     readers: int = 0
     needs: tuple[tuple[str, str], ...] = ()
     error: str = ""
+    earlier: dict[str, tuple[str, ...]] = {}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -419,6 +421,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         needs: operator to the user's definitions that its state needs: module and qualified name of each.
         parked: files with states of removed operators, which must be kept as long as this record.
         reach: how far rows had come before it, if they have identities; see ``rollout``.
+        earlier: file of ``snapshots`` or ``parked`` to those of earlier checkpoints whose parts it names.
     """
 
     run: str
@@ -436,6 +439,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
     needs: dict[str, tuple[tuple[str, str], ...]] = {}
     parked: tuple[str, ...] = ()
     reach: Reach = Reach()
+    earlier: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """All files that it needs, each once."""
+        earlier = (name for names in self.earlier.values() for name in names)
+        return list(dict.fromkeys((*self.snapshots.values(), *self.parked, *earlier)))
 
     def all_ended(self, operator: str) -> bool:
         """Whether all workers of an operator had ended."""
@@ -444,12 +454,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def of(self, operator: str) -> ParkedOperator:
         """What it holds of an operator that was removed since."""
         held = {f"{operator}[{index}]" for index in range(self.workers[operator])}
+        snapshots = {worker: name for worker, name in self.snapshots.items() if worker in held}
         return ParkedOperator(
-            {worker: name for worker, name in self.snapshots.items() if worker in held},
+            snapshots,
             self.workers[operator],
             self.tables.get(operator, b""),
             self.readers.get(operator, 0),
             self.needs.get(operator, ()),
+            earlier={name: self.earlier[name] for name in snapshots.values() if name in self.earlier},
         )
 
     def with_parked(self, parked: Mapping[str, ParkedOperator]) -> Checkpoint:
@@ -474,6 +486,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
             tables=self.tables | {name: one.table for name, one in unknown.items() if one.table},
             readers=self.readers | {name: one.readers for name, one in unknown.items() if one.readers},
             needs=self.needs | {name: one.needs for name, one in unknown.items() if one.needs},
+            earlier=self.earlier | {name: names for one in unknown.values() for name, names in one.earlier.items()},
         )
 
     def has_forgotten(self, change: str, number: int) -> bool:

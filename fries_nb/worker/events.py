@@ -291,9 +291,15 @@ class Save:
         """The name of the directory, within an incarnation."""
         return str(self.epoch)
 
-    def written(self, snapshot: Snapshot, name: str, size: int) -> Saved:
-        """The answer for a worker whose snapshot is stored."""
-        return Saved(self.epoch, WorkerId(snapshot.operator, snapshot.index), name, size, needs=snapshot.needs)
+    @property
+    def number(self) -> int:
+        """The number by which the next snapshots name these; see ``Snapshot.since``."""
+        return self.epoch
+
+    def written(self, snapshot: Snapshot, name: str, size: int, earlier: tuple[str, ...]) -> Saved:
+        """The answer for a worker whose snapshot is stored, in a file that needs these earlier ones."""
+        worker = WorkerId(snapshot.operator, snapshot.index)
+        return Saved(self.epoch, worker, name, size, needs=snapshot.needs, earlier=earlier)
 
     def failed(self, worker: WorkerId, error: str) -> Saved:
         """The answer if the file could not be written."""
@@ -312,7 +318,12 @@ class Park:
         """See ``Save``."""
         return f"{PARKED}{self.epoch}"
 
-    def written(self, snapshot: Snapshot, name: str, size: int) -> Parked:
+    @property
+    def number(self) -> int:
+        """None follows: it has all states, and needs no earlier file."""
+        return 0
+
+    def written(self, snapshot: Snapshot, name: str, size: int, earlier: tuple[str, ...]) -> Parked:
         """See ``Save``."""
         return Parked(self.epoch, WorkerId(snapshot.operator, snapshot.index), name, needs=snapshot.needs)
 

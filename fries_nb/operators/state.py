@@ -37,7 +37,7 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.updates import Edits
-from fries_nb.errors import OperatorError
+from fries_nb.errors import FriesError, OperatorError
 from fries_nb.operators.pickled_states import Name, Renewed, copied
 from fries_nb.operators.states_to_save import StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
@@ -137,7 +137,7 @@ class _Kept:
 
 
 Reading = Callable[[], Iterator[tuple[Any, Any]]]
-"""Reads a bin from where it is stored: its keys, each with its state."""
+"""Reads a bin from where it is stored: its keys, each with its state; raises a FriesError if that fails."""
 
 
 class UnreadableState(BaseException):
@@ -146,7 +146,7 @@ class UnreadableState(BaseException):
     It is no ``Exception``, so that the error policy of an operator does not take it for a failure of its function.
     """
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: FriesError) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -166,7 +166,7 @@ class _Unread:
             if bin not in self.begun:
                 self.begun[bin] = self.left[bin]()
             states = dict(islice(self.begun[bin], count))
-        except Exception as error:  # also the user's, when a state is unpickled
+        except FriesError as error:
             raise UnreadableState(error) from error
         self.form.states.update(states)
         self.keys -= len(states)
@@ -259,7 +259,7 @@ class KeyedState:
     @property
     def live(self) -> Mapping[Any, Any]:
         """Key to state, of those in the form of the current configuration; to be read only."""
-        self._read_all()
+        self.read_all()
         ways = ((form, form.way_to(self._form)) for form in self._kept.forms)
         alike = (form for form, way in ways if way is not None and not any(transform for _, transform in way))
         return MappingProxyType({key: state for form in alike for key, state in form.states.items()})
@@ -338,6 +338,11 @@ class KeyedState:
         if not unread.left:
             self._kept.unread = None
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether some states have not been read since the restart."""
+        return self._kept.unread is not None
+
     def read_some(self, count: int) -> bool:
         """Read the states of so many keys of a bin; returns whether more are unread.
 
@@ -348,8 +353,8 @@ class KeyedState:
             self._read(next(iter(unread.begun), None) or next(iter(unread.left)), count)
         return self._kept.unread is not None
 
-    def _read_all(self, count: int | None = None) -> None:
-        """Read all bins, or until so many keys are in memory."""
+    def read_all(self, count: int | None = None) -> None:
+        """Read all bins, or until so many keys are in memory; raises as ``read_some`` does."""
         while (unread := self._kept.unread) is not None and (count is None or len(self) - unread.keys < count):
             self._read(next(iter(unread.left)))
 
@@ -448,7 +453,7 @@ class KeyedState:
 
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
-        self._read_all()
+        self.read_all()
         self._settle([form for form in self._kept.forms if form is not self._form])
 
     def _settle(self, forms: Iterable[_Form]) -> None:
@@ -468,7 +473,7 @@ class KeyedState:
         builds = builds and not stored.is_lost
         if own.ways:  # another version has the states in a form of its own
             if not builds:
-                self._read_all()
+                self.read_all()
             spared = (own, stored.same) if builds else (own,)
             self._settle([form for form in self._kept.forms if form not in spared])
         fixed = _Form(dict(own.states), {own: None})
@@ -558,17 +563,17 @@ class KeyedState:
 
     def keys(self) -> list[Any]:
         """All keys, those that came last last, also of states that have not been transformed yet."""
-        self._read_all()
+        self.read_all()
         return list(chain.from_iterable(self._all()))
 
     def newest(self, count: int) -> list[Any]:
         """At most so many keys, those that came last first, also of states that have not been transformed yet."""
-        self._read_all(count)
+        self.read_all(count)
         return list(islice(chain.from_iterable(map(reversed, reversed(self._all()))), count))
 
     def spread(self, count: int) -> list[Any]:
         """At most so many keys from everywhere, evenly."""
-        self._read_all(count)
+        self.read_all(count)
         step = max(1, -(-sum(map(len, self._all())) // max(1, count)))
         return list(islice(chain.from_iterable(self._all()), 0, None, step))
 
@@ -597,7 +602,7 @@ class KeyedState:
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived."""
-        self._read_all(count)
+        self.read_all(count)
         copies: list[StateCopy] = []
         for form in (self._form, *(one for one in self._kept.forms if one is not self._form)):
             some = islice(form.states.values(), count - len(copies))

@@ -345,6 +345,10 @@ class SnapshotReader:
         contents = read_parts(self._store, one.worker, one.agenda.values())
         return {bin: contents[blob] for bin, blob in one.agenda.items()}
 
+    def without_states(self, one: StoredSnapshot) -> Snapshot:
+        """A snapshot of which the bins have no parts; raises a CheckpointError if any of it is damaged."""
+        return replace(self.rest(one), bins=dict.fromkeys(one.bins, ()), agenda=self.agenda(one))
+
     def whole(self, one: StoredSnapshot) -> Snapshot:
         """All of a snapshot; raises a CheckpointError if any of it is damaged."""
         return replace(self.rest(one), bins=dict(self.parts(one, one.bins)), agenda=self.agenda(one))
@@ -404,6 +408,14 @@ def read_parts(
     for wanted in by_file.values():
         found.update(_read_of_file(store, wanted, lambda blob: _owner(worker, blob, bins or {})))
     return found
+
+
+def read_bin(
+    store: SnapshotDirectory, worker: WorkerId, bin: int, parts: Sequence[StoredBlob]
+) -> tuple[bytes, ...]:  # fmt: skip
+    """Read the parts of one bin, the oldest first; raises as ``read_parts`` does."""
+    contents = read_parts(store, worker, parts, {bin: parts})
+    return tuple([contents[part] for part in parts])
 
 
 def _read_of_file(

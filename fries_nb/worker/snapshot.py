@@ -43,10 +43,11 @@ frame.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -60,6 +61,7 @@ from fries_nb.operators.pickled_states import (
     Definitions,
     Recipe,
     definitions_of,
+    entries_of,
     gathered,
     loaded_states,
     loads,
@@ -67,11 +69,14 @@ from fries_nb.operators.pickled_states import (
     renewed,
 )
 from fries_nb.operators.row_versions import is_declared
+from fries_nb.operators.state import UnreadableState
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.rollout import Reach, highest
 from fries_nb.protocol.trace import Counts
+
+NOTHING_UNREAD: Mapping[int, Callable[[], Sequence[bytes]]] = {}
 
 
 def _restore_times(instance: Instance, before: Snapshot, definitions: Definitions) -> None:
@@ -168,6 +173,7 @@ def restore(
     decided: Sequence[CommittedChange],
     deferred: Collection[str] = (),
     reach: Reach | None = None,
+    unread: Mapping[int, Callable[[], Sequence[bytes]]] = NOTHING_UNREAD,
 ) -> None:
     """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
 
@@ -178,6 +184,7 @@ def restore(
         deferred: those that it begins without.
         reach: how far rows have come, by which changes that are decided row by row may not be over; ``None`` if none of
             them is open.
+        unread: bin to what reads the parts of its states, if they are not in the snapshot.
     """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
@@ -188,7 +195,13 @@ def restore(
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
-        instance.state.load(_states(name, before, definitions), before.since, before.needs)
+        if unread:
+            bins = {bin: partial(_read_states, name, read, definitions) for bin, read in unread.items()}
+            instance.state.load_later(bins, before.keys, before.since, before.needs)
+            if before.tokens:  # which would count as lost, if nothing refers to them
+                _read_now(instance)
+        else:
+            instance.state.load(_states(name, before, definitions), before.since, before.needs)
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     instance.names.load(before.names)
@@ -295,6 +308,32 @@ class _DecidedChanges:
             self._superseded.add(change.change)
         elif change.undoes in self._superseded:  # the function that it undid is not shipped any more
             instance.run_function(instance.function, change.change)
+
+
+def _read_now(instance: Instance) -> None:
+    try:
+        instance.state.read_all()
+    except UnreadableState as unreadable:
+        raise unreadable.error from None
+
+
+def _read_states(
+    name: str, read: Callable[[], Sequence[bytes]], definitions: Definitions
+) -> Iterator[tuple[Any, Any]]:  # fmt: skip
+    """Read the states of a bin, key by key; raises a CheckpointError if it is damaged."""
+    last: dict[Any, bytes | None] = {}
+    try:
+        for part in read():
+            last.update((canonical_key(pickle.loads(key)), state) for key, state in entries_of(part))
+    except (msgspec.MsgspecError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"the state of {name} cannot be read: {_reason(error)}") from error
+    for key, state in last.items():
+        if state is not None:
+            try:
+                yield key, loads(state, definitions)
+            except FAILURES as error:
+                words = f"the state of {name} cannot be restored: {_reason(error)}, for key {key!r}"
+                raise OperatorError(words, name, user_traceback(error)) from error
 
 
 def _states(name: str, snapshot: Snapshot, definitions: Definitions) -> dict[Any, Any]:

@@ -29,7 +29,7 @@ Methods are called under the shell's lock, except those for any thread, which on
 ...     buffers = is_ahead = awake = False
 ...     due_ns = None
 ...     def __init__(self):
-...         self.worker = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness())
+...         self.worker = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness(), is_aside=False)
 ...         self.owner = Lock()
 >>> a, b = Stub(), Stub()
 >>> turns = Turns([a, b], SimpleQueue, clock=lambda: 0, wall=lambda: 0)

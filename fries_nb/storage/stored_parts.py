@@ -9,8 +9,7 @@ with each snapshot a little is written again, in the file that is written anyway
 the other, becomes one part, in which each key is once; one that has all of the bin loses the keys that have gone, too.
 
     the last parts of a bin    from ``PARTS / 2`` on, those of most parts first; none has more than ``PARTS``
-    a whole bin                once half as much has come as its first part has, the largest share first; at the
-                               latest when as much has come
+    a whole bin                once half as much has come as its first part has, the largest share first
     whole files                when more than ``FILES`` are named: all that the smallest ones have, so that half as many
                                are left
 
@@ -231,7 +230,8 @@ class _Choice:
         self.came = sum(piece.length for row in rows.values() for piece in row if isinstance(piece, NewPart))
         total = sum(piece.length for row in rows.values() for piece in row)
         self._most = int(MOST * total)
-        self.credit = min(credit + SHARE * self.came, max(SHARE * self.came, self._most))
+        self._highest = max(SHARE * self.came, self._most)
+        self.credit = min(credit + SHARE * self.came, self._highest)
         if 2 * sum(map(_dead, rows.values())) >= total:
             self.credit = max(self.credit, self._most)
         self._left = self.credit
@@ -246,8 +246,8 @@ class _Choice:
         for bin, share in sorted(shares.items(), key=lambda one: -one[1]):
             if share < 0.5:
                 break
-            row = self._rows[bin]
-            self._take(bin, 0, sum(piece.length for piece in row[1:]) > row[0].length)
+            # One that no credit will ever suffice for is due when as much has come as its first part has.
+            self._take(bin, 0, share >= 1 and sum(piece.length for piece in self._rows[bin]) > self._highest)
         self._leave_files()
 
     def _take(self, bin: int, start: int, is_due: bool) -> None:
@@ -265,11 +265,12 @@ class _Choice:
         for at in self._named():
             named[at.file.name] += at.length
         most_left, left, price, gone = FILES // 2 - 1, len(named), 0, set[str]()
+        most = max(self._left, self._most - self.credit + self._left)
         if left < FILES:  # with the one that is written
             return
         for file, length in sorted(named.items(), key=lambda one: (one[1], one[0])):
             # Two at least, so that they become fewer, though this one is added.
-            if left <= most_left or (len(gone) > 1 and price + length > self._most):
+            if left <= most_left or (len(gone) > 1 and price + length > most):
                 break
             gone.add(file)
             left, price = left - 1, price + length

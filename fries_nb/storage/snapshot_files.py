@@ -32,7 +32,7 @@ from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.blob_files import Blob, blob_start, check_length, read_blob, read_index, with_blobs
 from fries_nb.storage.durable import NO_KEY, encoded, join, locate, write_file
-from fries_nb.storage.stored_parts import IndexedFile, Layout, Run, StoredBlob, StoredParts, laid_out
+from fries_nb.storage.stored_parts import IndexedFile, PartsRun, SnapshotLayout, StoredBlob, StoredParts, laid_out
 
 STATES = "states"
 _DAMAGE = (OSError, ValueError, RecursionError, msgspec.MsgspecError)
@@ -231,9 +231,9 @@ class _Draft:
         self._blobs: list[Blob] = []
         self._numbers: dict[str, int] = {}
         self._snapshots: list[SnapshotIndex] = []
-        self._kept: list[tuple[Layout, int]] = []  # with the number of bytes of the parts that it has written
+        self._kept: list[tuple[SnapshotLayout, int]] = []  # with the number of bytes of the parts that it has written
 
-    def add(self, snapshot: Snapshot, layout: Layout, contents: Mapping[StoredBlob, bytes]) -> None:
+    def add(self, snapshot: Snapshot, layout: SnapshotLayout, contents: Mapping[StoredBlob, bytes]) -> None:
         """Add a snapshot; ``contents`` has the stored parts that are written again."""
         needs = tuple(sorted(layout.needs))
         rest = self._own(msgspec.msgpack.encode(
@@ -249,7 +249,7 @@ class _Draft:
         }
         self._snapshots.append(SnapshotIndex(snapshot.operator, snapshot.index, rest, bins, agenda))
 
-    def _parts(self, row: Iterable[StoredBlob | Run], contents: Mapping[StoredBlob, bytes]) -> Iterator[BlobName]:
+    def _parts(self, row: Iterable[StoredBlob | PartsRun], contents: Mapping[StoredBlob, bytes]) -> Iterator[BlobName]:
         for part in row:
             if isinstance(part, StoredBlob):
                 yield self._named(part)

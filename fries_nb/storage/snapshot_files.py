@@ -62,8 +62,8 @@ class SnapshotDirectory(Protocol):
     def opened(self, name: str) -> AbstractContextManager[pa.NativeFile]:
         """A block that reads a file; raises an OSError if there is none."""
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file atomically and durably; raises an OSError or a ValueError if that fails."""
+    def write(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file, piece by piece, atomically and durably; raises an OSError or a ValueError if that fails."""
 
 
 class SnapshotStore(NamedTuple):
@@ -80,7 +80,7 @@ class SnapshotStore(NamedTuple):
         with filesystem.open_input_file(path) as file:
             yield file
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: Iterable[bytes]) -> None:
         """See ``SnapshotDirectory``."""
         filesystem, path = locate(join(self.place, STATES, name))
         write_file(filesystem, path, content)
@@ -208,13 +208,14 @@ def write_behind(
             layout = laid_out(snapshot, stored.get(worker))
             draft.add(snapshot, layout, read_parts(store, worker, layout.to_read))
         index = draft.index()
-        content = with_blobs(index, draft.contents, seal_name(store.run, f"{STATES}/{name}"), store.key)
+        # In pieces, since states may take as much memory as there is.
+        content = [with_blobs(index, (), seal_name(store.run, f"{STATES}/{name}"), store.key), *draft.contents]
         store.write(name, content)
     except (*_DAMAGE, TypeError, OverflowError) as error:
         words = f"the state of {first} cannot be written to {store.place}: {_first_line(error)}"
         raise CheckpointError(words) from error
     earlier = tuple(one.name for one in draft.earlier)
-    return WrittenFile(name, len(content), earlier, dict(draft.stored(number, indexed_as(name, index), index)))
+    return WrittenFile(name, sum(map(len, content)), earlier, dict(draft.stored(number, indexed_as(name, index), index)))
 
 
 class _Draft:

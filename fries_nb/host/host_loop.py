@@ -190,7 +190,7 @@ class HostLoop:
             worker.worker.turn_time.begin()
             busy, spent_ns = yield from self._turn(worker)
             worker.worker.turn_time.end()
-            if (not busy or worker.worker.only_saves) and worker.buffers and turns.would_wait(worker):
+            if (not busy or worker.worker.is_aside) and worker.buffers and turns.would_wait(worker):
                 turns.deadline.flushed(worker.flush())
         finally:
             worker.owner.release()

@@ -100,6 +100,7 @@ class Assembly:
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
         progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
         calls: makes the place where calls of a worker's coroutine function run.
+        unread: worker to what reads the parts of each of its bins; see ``storage.restored_states``.
     """
 
     restoration: Restoration
@@ -115,6 +116,7 @@ class Assembly:
     progress: ProgressGraph | None = None
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
     calls: Callable[[WorkerId], CallLoop] | None = None
+    unread: Mapping[WorkerId, Mapping[int, Callable[[], Sequence[bytes]]]] = field(default_factory=dict)
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -245,7 +247,8 @@ class Assembly:
         else:
             deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
             reach = Reach() if checkpoint is None else checkpoint.reach
-            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, reach)
+            unread = self.unread.get(instance.worker, {}) if given is None else {}
+            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, reach, unread)
             if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
                 self._log_switches(instance, snapshot, self.restoration.decided)
             self._return_rows(instance)
@@ -505,6 +508,7 @@ def _assembly(
     return Assembly(
         restoration=region.restoration,
         snapshots=states.snapshots,
+        unread=states.unread,
         payloads=region.functions,
         letters=region.sinks.keys() - set(region.graph.sinks),
         window=window,

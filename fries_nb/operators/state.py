@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
@@ -37,7 +37,7 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.updates import Edits
-from fries_nb.errors import OperatorError
+from fries_nb.errors import FriesError, OperatorError
 from fries_nb.operators.pickled_states import Name, Renewed, copied
 from fries_nb.operators.states_to_save import StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
@@ -132,7 +132,47 @@ class _Kept:
     forms: list[_Form]
     unsorted: list[Any] | None = None
     sorted: dict[int, list[Any]] = field(default_factory=dict)
+    unread: _Unread | None = None
     stored: _Stored = field(default_factory=lambda: _Stored())
+
+
+Reading = Callable[[], Iterator[tuple[Any, Any]]]
+"""Reads a bin from where it is stored: its keys, each with its state; raises a FriesError if that fails."""
+
+
+class UnreadableState(BaseException):
+    """A state cannot be read from where it is stored.
+
+    It is no ``Exception``, so that the error policy of an operator does not take it for a failure of its function.
+    """
+
+    def __init__(self, error: FriesError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass
+class _Unread:
+    """Bins that have not been read since the restart, or only in part; of others no key is in memory."""
+
+    form: _Form  # the form of their states
+    left: dict[int, Reading]
+    keys: int  # number of keys that have not been read
+    begun: dict[int, Iterator[tuple[Any, Any]]] = field(default_factory=dict)
+
+    def read(self, bin: int, count: int | None = None) -> list[Any]:
+        """Read so many keys of a bin, or the rest of it; returns them."""
+        try:
+            if bin not in self.begun:
+                self.begun[bin] = self.left[bin]()
+            states = dict(islice(self.begun[bin], count))
+        except FriesError as error:
+            raise UnreadableState(error) from error
+        self.form.states.update(states)
+        self.keys -= len(states)
+        if count is None or len(states) < count:
+            del self.left[bin], self.begun[bin]
+        return [*states]
 
 
 @dataclass(slots=True)
@@ -203,7 +243,8 @@ class KeyedState:
         forms, count = self._kept.forms, 0
         while len(forms) != count:
             led, count = {to for form in forms for to in form.ways}, len(forms)
-            used = (self._form, self._kept.stored.same, self._kept.stored.fixed)
+            used = {self._form, self._kept.stored.same, self._kept.stored.fixed}
+            used |= set() if self._kept.unread is None else {self._kept.unread.form}
             forms = [one for one in forms if one.states or one in led or one in used]
         self._kept.forms = forms
 
@@ -218,6 +259,7 @@ class KeyedState:
     @property
     def live(self) -> Mapping[Any, Any]:
         """Key to state, of those in the form of the current configuration; to be read only."""
+        self.read_all()
         ways = ((form, form.way_to(self._form)) for form in self._kept.forms)
         alike = (form for form, way in ways if way is not None and not any(transform for _, transform in way))
         return MappingProxyType({key: state for form in alike for key, state in form.states.items()})
@@ -277,7 +319,44 @@ class KeyedState:
         return other
 
     def _holder(self, key: Any) -> _Form | None:
-        return next((form for form in self._kept.forms if key in form.states), None)
+        found = next((form for form in self._kept.forms if key in form.states), None)
+        if found is None and self._kept.unread is not None:
+            (bin,) = bins_of_keys([key]).tolist()
+            if bin in self._kept.unread.left:
+                self._read(bin)
+                return self._holder(key)
+        return found
+
+    # ---- bins that are not read yet
+
+    def _read(self, bin: int, count: int | None = None) -> None:
+        unread = self._kept.unread
+        assert unread is not None, "some bin is unread"
+        keys = unread.read(bin, count)
+        if self._kept.unsorted is not None:
+            self._kept.unsorted += keys
+        if not unread.left:
+            self._kept.unread = None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether some states have not been read since the restart."""
+        return self._kept.unread is not None
+
+    def read_some(self, count: int) -> bool:
+        """Read the states of so many keys of a bin; returns whether more are unread.
+
+        Raises:
+            UnreadableState: a bin cannot be read.
+        """
+        if (unread := self._kept.unread) is not None:
+            self._read(next(iter(unread.begun), None) or next(iter(unread.left)), count)
+        return self._kept.unread is not None
+
+    def read_all(self, count: int | None = None) -> None:
+        """Read all bins, or until so many keys are in memory; raises as ``read_some`` does."""
+        while (unread := self._kept.unread) is not None and (count is None or len(self) - unread.keys < count):
+            self._read(next(iter(unread.left)))
 
     def touch(self, key: Any) -> Any:
         """The state of ``key``, transformed or created if needed; raises as ``get`` does."""
@@ -304,8 +383,8 @@ class KeyedState:
     def drop(self, key: Any) -> None:
         """Remove the state of ``key``, which counts as never seen from then on; idempotent."""
         key = canonical_key(key)
-        if self._kept.stored.under_way is not None:
-            self.get(key)  # it may have to be saved
+        if self._kept.stored.under_way is not None or self._kept.unread is not None:
+            self.get(key)  # it may have to be saved, and is to go from what is stored
         if sum(states.pop(key, None) is not None for states in self._all()) and self._kept.stored.counts:
             self._kept.stored.gone_keys[key] = None
 
@@ -338,7 +417,9 @@ class KeyedState:
     def waiting(self) -> int:
         """Number of keys that have not been transformed yet."""
         ways = ((form, form.way_to(self._form) or ()) for form in self._kept.forms)
-        return sum(len(form.states) for form, way in ways if any(transform for _, transform in way))
+        waiting = [form for form, way in ways if any(transform for _, transform in way)]
+        unread = self._kept.unread
+        return sum(len(form.states) for form in waiting) + (unread.keys if unread and unread.form in waiting else 0)
 
     def load(self, states: dict[Any, Any], stored_as: int = 0, names: Iterable[Name] = ()) -> None:
         """Replace all states, which are in the form of the current configuration.
@@ -356,8 +437,23 @@ class KeyedState:
             self._form.states = {}
             self._kept = _Kept([same, self._form], stored=_Stored(stored_as, set(names), same))
 
+    def load_later(self, bins: Mapping[int, Reading], keys: int, stored_as: int, names: Iterable[Name]) -> None:
+        """Have the states of these bins, each of which is read when a key of it is asked for, or by ``read_some``.
+
+        Args:
+            bins: bin to what reads its states, in the form of the current configuration.
+            keys: number of keys that they have together.
+            stored_as: see ``load``.
+            names: see ``load``.
+        """
+        self.load({}, stored_as, names)
+        form = self._kept.stored.same or self._form
+        if bins:
+            self._kept.unread = _Unread(form, dict(bins), keys)
+
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
+        self.read_all()
         self._settle([form for form in self._kept.forms if form is not self._form])
 
     def _settle(self, forms: Iterable[_Form]) -> None:
@@ -376,7 +472,10 @@ class KeyedState:
         builds = bool(since or earlier) and stored.same is not None and stored.same.ways == {own: None}
         builds = builds and not stored.is_lost
         if own.ways:  # another version has the states in a form of its own
-            self._settle([form for form in self._kept.forms if form not in (own, stored.same)])
+            if not builds:
+                self.read_all()
+            spared = (own, stored.same) if builds else (own,)
+            self._settle([form for form in self._kept.forms if form not in spared])
         fixed = _Form(dict(own.states), {own: None})
         own.states.clear()  # and not another dict, since ``find`` has been given away
         for form in () if own.ways else self._kept.forms:
@@ -398,9 +497,11 @@ class KeyedState:
             OperatorError: the transformation of a state has failed.
         """
         stored = self._kept.stored
-        attempt, fixed, same = stored.under_way, stored.fixed, stored.same
+        attempt, fixed, same, unread = stored.under_way, stored.fixed, stored.same, self._kept.unread
         if attempt is None or fixed is None or same is None or attempt.failure is not None:
             return False
+        if unread is not None and unread.form is not same and unread.form.way_to(fixed) is not None:
+            return self.read_some(count) or True  # what is stored has another form, or cannot be built on
         for form in self._kept.forms:
             if form is not fixed and form.states and form.way_to(fixed) is not None:
                 for key in [*islice(reversed(form.states), max(0, count))]:  # its front soon consists of gaps
@@ -428,6 +529,8 @@ class KeyedState:
 
     def sort_keys(self, count: int) -> bool:
         """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""
+        if self._kept.unread is not None:
+            return self.read_some(count) or True
         if self._kept.unsorted is None:
             self._kept.unsorted, self._kept.sorted = self.keys(), {}
         some = self._kept.unsorted[-count:]
@@ -460,15 +563,18 @@ class KeyedState:
 
     def keys(self) -> list[Any]:
         """All keys, those that came last last, also of states that have not been transformed yet."""
+        self.read_all()
         return list(chain.from_iterable(self._all()))
 
     def newest(self, count: int) -> list[Any]:
         """At most so many keys, those that came last first, also of states that have not been transformed yet."""
+        self.read_all(count)
         return list(islice(chain.from_iterable(map(reversed, reversed(self._all()))), count))
 
     def spread(self, count: int) -> list[Any]:
         """At most so many keys from everywhere, evenly."""
-        step = max(1, -(-len(self) // max(1, count)))
+        self.read_all(count)
+        step = max(1, -(-sum(map(len, self._all())) // max(1, count)))
         return list(islice(chain.from_iterable(self._all()), 0, None, step))
 
     def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
@@ -496,6 +602,7 @@ class KeyedState:
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived."""
+        self.read_all(count)
         copies: list[StateCopy] = []
         for form in (self._form, *(one for one in self._kept.forms if one is not self._form)):
             some = islice(form.states.values(), count - len(copies))
@@ -517,4 +624,4 @@ class KeyedState:
         return grouped
 
     def __len__(self) -> int:
-        return sum(map(len, self._all()))
+        return sum(map(len, self._all())) + (self._kept.unread.keys if self._kept.unread is not None else 0)

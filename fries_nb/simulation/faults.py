@@ -172,6 +172,7 @@ class Deployment:
         return Assembly(
             restoration=restoration,
             snapshots=states.snapshots,
+            unread=states.unread,
             payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
             letters=[operator.name for operator in self.graph.operators if isinstance(operator.on_error, Sink)],
             window=self.window,

@@ -196,14 +196,11 @@ class Hosts:
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
         self.dead, self.warnings = set[int](), list[events.Warned]()
         self.calls = dict[WorkerId, SeededCalls]()
-        self._plan = plan
-        self._random = plan.random
+        self._plan, self._random = plan, plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables, plan.begun)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        self._redistribution = Redistribution(
-            restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
-        )
+        self._redistribution = Redistribution.of(restoration, plan.graph)
         self._before = self.topology
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
@@ -417,8 +414,6 @@ class Hosts:
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         """A control message has arrived at the host of a worker."""
-        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
-            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         if isinstance(control, Rehearse):
             self.trials.add((worker, control))
         elif isinstance(control, SetChain):
@@ -534,6 +529,8 @@ class Hosts:
 
     def tell(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message to a worker."""
+        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
+            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
 
     def wake(self, source: WorkerId) -> None:

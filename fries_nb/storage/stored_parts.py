@@ -94,7 +94,7 @@ class NewPart(NamedTuple):
         return len(self.content)
 
 
-class Run(NamedTuple):
+class PartsRun(NamedTuple):
     """Parts of a bin, the oldest first, that will be one part of the file."""
 
     pieces: tuple[StoredBlob | NewPart, ...]
@@ -144,7 +144,7 @@ class StoredParts:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SnapshotLayout:
     """What a snapshot's file names, and what it will have itself.
 
     Attributes:
@@ -155,7 +155,7 @@ class Layout:
         credit: number of bytes that may be written again with this snapshot.
     """
 
-    bins: Mapping[int, tuple[StoredBlob | Run, ...]]
+    bins: Mapping[int, tuple[StoredBlob | PartsRun, ...]]
     agenda: Mapping[int, StoredBlob | bytes]
     needs: frozenset[tuple[str, str]]
     came: int = 0
@@ -164,7 +164,7 @@ class Layout:
     @property
     def to_read(self) -> list[StoredBlob]:
         """The stored parts that are to be written again."""
-        runs = (part for row in self.bins.values() for part in row if isinstance(part, Run))
+        runs = (part for row in self.bins.values() for part in row if isinstance(part, PartsRun))
         return [piece for run in runs for piece in run.pieces if isinstance(piece, StoredBlob)]
 
     def credit_after(self, written: int) -> int:
@@ -172,13 +172,13 @@ class Layout:
         return max(0, self.credit - max(0, written - self.came))
 
 
-def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> Layout:
+def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> SnapshotLayout:
     """How a snapshot is to be stored behind what is stored of its worker; alone if it has all states."""
     new = {bin: [NewPart(part, entry_count(part)) for part in parts] for bin, parts in snapshot.bins.items()}
     needs = frozenset(snapshot.needs)
     if stored is None or not snapshot.since:
-        runs = {bin: (Run(tuple(parts), True),) for bin, parts in new.items() if parts}
-        return Layout(runs, dict(snapshot.agenda), needs)
+        runs = {bin: (PartsRun(tuple(parts), True),) for bin, parts in new.items() if parts}
+        return SnapshotLayout(runs, dict(snapshot.agenda), needs)
     rows: dict[int, _Row] = {bin: [*row] for bin, row in stored.bins.items() if bin not in snapshot.gone}
     for bin, parts in new.items():
         rows.setdefault(bin, []).extend(parts)
@@ -190,7 +190,7 @@ def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> Layout:
     choice = _Choice(rows, same, stored.credit)
     if choice.came or len(same) < len(snapshot.agenda):
         choice.make()
-    return Layout(
+    return SnapshotLayout(
         {bin: tuple(_divided(row, choice.again[bin])) for bin, row in rows.items() if row},
         {bin: choice.same.get(bin, content) for bin, content in snapshot.agenda.items()},
         needs | stored.needs,
@@ -199,13 +199,13 @@ def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> Layout:
     )
 
 
-def _divided(row: _Row, again: set[int]) -> Iterator[StoredBlob | Run]:
+def _divided(row: _Row, again: set[int]) -> Iterator[StoredBlob | PartsRun]:
     """The parts of a bin, of which those at some places are written again, as new ones are."""
     numbered = [(isinstance(piece, NewPart) or at in again, piece) for at, piece in enumerate(row)]
     for is_written, some in groupby(numbered, lambda one: one[0]):
         pieces = tuple(piece for _, piece in some)
         if is_written:
-            yield Run(pieces, len(pieces) == len(row))
+            yield PartsRun(pieces, len(pieces) == len(row))
         else:
             yield from (piece for piece in pieces if isinstance(piece, StoredBlob))
 

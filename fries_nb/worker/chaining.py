@@ -105,7 +105,7 @@ class ChainRequest:
     def step(self, members: Sequence[Worker], topology: Topology, now_ns: int) -> Fused | SplitOff | Chained | None:
         """Take the next step; ``None`` if it must wait for tuples between the members, ``Chained`` is the last one."""
         first, names = members[0], _names(members[0])
-        if any(member.snapshots.under_way for member in members):
+        if any(member.states.saves for member in members):
             return self.overdue(first, "states were saved for a checkpoint", now_ns)
         begin = names.index(self.worker.operator)
         end = begin + len(self._operators)

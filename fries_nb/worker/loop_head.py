@@ -447,14 +447,14 @@ class HeadWorker(Worker):
         answers = [instruction for instruction in since if not isinstance(instruction, Traced)]
         self._observations.begin(marker, answers, channels)
         if isinstance(marker.action, Commit):
-            self.snapshots.await_feedback(marker.action.epoch)
+            self.states.await_feedback(marker.action.epoch)
         self.reports.withholds_trace = True
 
     def _answer(self, observation: Observation | None) -> None:
         if observation is not None:
             self._instructions += observation.answered()
             if isinstance(action := observation.marker.action, Commit):
-                self.snapshots.add_feedback(action.epoch, observation.logged())
+                self.states.add_feedback(action.epoch, observation.logged())
             self._answered()
 
     def _answered(self) -> None:

@@ -141,7 +141,7 @@ class Rota(Generic[H]):
         """Whether a worker other than this one is to be served, and not only to save its states."""
         return len(self._round) + len(self._ahead) > (member in self._round or member in self._ahead)
 
-    def only_saves(self, member: H) -> bool:
+    def is_aside(self, member: H) -> bool:
         """Whether it has nothing to do but to save its states."""
         return member in self._saving
 

@@ -211,8 +211,8 @@ class Saving:
         return Save(self.epoch, (*snapshots[:-1], last))
 
 
-class Snapshots:
-    """The snapshots that one worker takes, one after the other.
+class StateTurns:
+    """What one worker does with its states between tuples: it saves those of a checkpoint, and reads what is unread.
 
     Args:
         clock: returns nanoseconds.
@@ -223,7 +223,7 @@ class Snapshots:
         self._saving: Saving | None = None
 
     @property
-    def under_way(self) -> bool:
+    def saves(self) -> bool:
         """Whether something is still to be pickled."""
         return self._saving is not None and not self._saving.waits
 
@@ -248,10 +248,26 @@ class Snapshots:
         self._saving = None
         return [done]
 
+    def read_some(self, instances: Sequence[Instance], limit: int) -> bool:
+        """Read some states that are unread since a restart, of at most so many keys; returns whether more are.
+
+        Raises:
+            UnreadableState: they cannot be read.
+        """
+        until, left = self._clock() + SLICE_NS, [instance for instance in instances if instance.state.is_unread]
+        while left and limit > 0:
+            with left[0].bound():
+                if not left[0].state.read_some(min(limit, BETWEEN_LOOKS)):
+                    left.pop(0)
+            limit -= BETWEEN_LOOKS
+            if self._clock() >= until:
+                break
+        return bool(left)
+
     def finish(self) -> list[Instruction]:
         """Pickle all that is left, before states go on in another way than by rows; raises as ``advance`` does."""
         done: list[Instruction] = []
-        while self.under_way and not done:
+        while self.saves and not done:
             done = self.advance(ENTRIES)
         return done
 

@@ -43,10 +43,11 @@ frame.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -60,6 +61,7 @@ from fries_nb.operators.pickled_states import (
     Definitions,
     Recipe,
     definitions_of,
+    entries_of,
     gathered,
     loaded_states,
     loads,
@@ -67,11 +69,14 @@ from fries_nb.operators.pickled_states import (
     renewed,
 )
 from fries_nb.operators.row_versions import is_declared
-from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
+from fries_nb.operators.state import UnreadableState
+from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Restoration, Snapshot, open_by_row
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.rollout import Reach, highest
 from fries_nb.protocol.trace import Counts
+
+NOTHING_UNREAD: Mapping[int, Callable[[], Sequence[bytes]]] = {}
 
 
 def _restore_times(instance: Instance, before: Snapshot, definitions: Definitions) -> None:
@@ -168,6 +173,7 @@ def restore(
     decided: Sequence[CommittedChange],
     deferred: Collection[str] = (),
     reach: Reach | None = None,
+    unread: Mapping[int, Callable[[], Sequence[bytes]]] = NOTHING_UNREAD,
 ) -> None:
     """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
 
@@ -178,6 +184,7 @@ def restore(
         deferred: those that it begins without.
         reach: how far rows have come, by which changes that are decided row by row may not be over; ``None`` if none of
             them is open.
+        unread: bin to what reads the parts of its states, if they are not in the snapshot.
     """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
@@ -188,7 +195,7 @@ def restore(
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
-        instance.state.load(_states(name, before, definitions), before.since, before.needs)
+        _load(instance, before, unread, definitions)
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     instance.names.load(before.names)
@@ -297,6 +304,42 @@ class _DecidedChanges:
             instance.run_function(instance.function, change.change)
 
 
+def _load(
+    instance: Instance, before: Snapshot, unread: Mapping[int, Callable[[], Sequence[bytes]]], definitions: Definitions
+) -> None:
+    """Load the states of a snapshot, or have them read later."""
+    name = instance.worker.operator
+    if not unread:
+        instance.state.load(_states(name, before, definitions), before.since, before.needs)
+        return
+    bins = {bin: partial(_read_states, name, read, definitions) for bin, read in unread.items()}
+    instance.state.load_later(bins, before.keys, before.since, before.needs)
+    if before.tokens:  # which would count as lost, if nothing refers to them
+        try:
+            instance.state.read_all()
+        except UnreadableState as unreadable:
+            raise unreadable.error from None
+
+
+def _read_states(
+    name: str, read: Callable[[], Sequence[bytes]], definitions: Definitions
+) -> Iterator[tuple[Any, Any]]:  # fmt: skip
+    """Read the states of a bin, key by key; raises a CheckpointError if it is damaged."""
+    last: dict[Any, bytes | None] = {}
+    try:
+        for part in read():
+            last.update((canonical_key(pickle.loads(key)), state) for key, state in entries_of(part))
+    except (msgspec.MsgspecError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"the state of {name} cannot be read: {_reason(error)}") from error
+    for key, state in last.items():
+        if state is not None:
+            try:
+                yield key, loads(state, definitions)
+            except FAILURES as error:
+                words = f"the state of {name} cannot be restored: {_reason(error)}, for key {key!r}"
+                raise OperatorError(words, name, user_traceback(error)) from error
+
+
 def _states(name: str, snapshot: Snapshot, definitions: Definitions) -> dict[Any, Any]:
     states: dict[Any, Any] = {}
     try:
@@ -355,6 +398,11 @@ class Redistribution:
         then = {} if checkpoint is None else checkpoint.workers  # of operators that are not there any more
         self._workers = {**then, **{operator.name: operator.workers for operator in graph.operators}}
         self._receivers = {name: frozenset(graph.successors(name)) for name in graph}
+
+    @classmethod
+    def of(cls, restoration: Restoration, graph: Graph) -> Redistribution:
+        """That of what a run is restored from, for the dataflow that goes on."""
+        return cls(restoration.checkpoint, graph, restoration.tables, restoration.inherited_from)
 
     def is_added(self, operator: str) -> bool:
         """Whether the checkpoint is of a dataflow that did not have this operator, which begins with it."""

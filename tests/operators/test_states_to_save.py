@@ -109,7 +109,9 @@ class Run:
         keys = [key for key in self.expected if BIN_OF[key] == bin]
         if not keys or len(self.elsewhere) > KEYS // 2:
             return
-        self.elsewhere[bin] = self.state.take(keys)
+        while self.state.sort_keys(3):
+            pass
+        self.elsewhere[bin] = self.state.take(self.state.keys_of(bin))
         self.state.leave(bin)
         for key in keys:
             del self.expected[key]
@@ -138,19 +140,35 @@ class Run:
         assert self.stored.states() == self.at_marker
         if self.chance.random() < 0.2:  # a restart
             self.state = KeyedState(self.state.initial)
-            self.state.load(self.stored.states(), self.stored.number)
+            self.load_later()
             self.expected = {key: dict(state) | {"form": self.form} for key, state in self.at_marker.items()}
             if any(state["form"] != self.form for state in self.at_marker.values()):
                 self.state.load({key: dict(state) for key, state in self.expected.items()})
             self.elsewhere.clear()
 
 
+    def load_later(self) -> None:
+        """Begin with what is stored, which is read bin by bin."""
+
+        def reading(parts: tuple[bytes, ...]) -> Any:
+            return lambda: iter(loaded_states(parts, {}).items())
+
+        bins = {bin: reading(parts) for bin, parts in self.stored.parts.items()}
+        self.state.load_later(bins, len(self.at_marker), self.stored.number, ())
+
+    def read(self) -> None:
+        """Some of what is unread."""
+        self.state.read_some(self.chance.randint(1, 3))
+
+
 def play(seed: int, steps: int = 120) -> Run:
     """Play a seed; what is stored and what is there are compared all the time."""
     run = Run(seed)
-    acts: list[Callable[[], None]] = [run.touch] * 6 + [run.drop, run.put, run.look, run.change, run.move, run.mark]
+    acts: list[Callable[[], None]] = [run.touch] * 6 + [run.drop, run.put, run.look, run.change, run.move]
+    acts += [run.mark, run.read]
     for _ in range(steps):
         run.chance.choice([*acts, *[run.save] * 5])()
+    assert len(run.state) == len(run.expected)
     assert {key: run.state.get(key) for key in [*run.expected, *run.state.keys()]} == run.expected
     return run
 
@@ -158,7 +176,7 @@ def play(seed: int, steps: int = 120) -> Run:
 def test_what_is_stored_is_what_was_there_at_the_marker() -> None:
     """With rows, keys that go, transformations, bins that move, attempts given up or lost, and restarts."""
     runs = [play(seed) for seed in range(400)]
-    assert min(sum(run.saved for run in runs), sum(run.given_up for run in runs), sum(run.lost for run in runs)) > 100
+    assert min(sum(run.saved for run in runs), sum(run.given_up for run in runs), sum(run.lost for run in runs)) > 50
 
 
 def _saves_later(self: KeyedState, key: Any, form: Any, to: Any) -> Any:
@@ -177,7 +195,15 @@ def _forgets(self: KeyedState, key: Any) -> None:
         states.pop(key, None)
 
 
+def _leaves_the_unread_behind(self: KeyedState, count: int, sort: Any = KeyedState.sort_keys) -> bool:
+    unread, self._kept.unread = self._kept.unread, None
+    left: bool = sort(self, count)
+    self._kept.unread = unread
+    return left
+
+
 BROKEN = {
+    "a bin that is unread misses a move": (KeyedState, "sort_keys", _leaves_the_unread_behind),
     "a state is not saved before it is touched": (KeyedState, "_bring", _saves_later),
     "a key that has gone is not told": (KeyedState, "drop", _forgets),
     "a bin that has left is not told": (KeyedState, "leave", lambda self, bin_: None),

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from soak import SHOWN_BY, SOAK, caught, first_tried
-from stored_states import StoredRun, few_parts, try_stored
+from stored_states import try_stored
 
 from fries_nb.operators import pickled_states
 from fries_nb.operators.pickled_states import Entry, entry_count, loaded_states, merged_parts, part_of
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.store import Store
-from fries_nb.storage import restored_states, saver, snapshot_files, stored_parts
-from fries_nb.storage.saver import SnapshotWriter
+from fries_nb.storage import stored_parts
 from fries_nb.storage.snapshot_files import write_behind
 from fries_nb.storage.stored_parts import StoredParts
 

@@ -63,7 +63,8 @@ class Attempt:
         for worker in workers if epoch else ():
             snapshot = restored.snapshots[worker]
             assert snapshot is not None
-            assert loaded_states(chain(*snapshot.bins.values()), {}) == {0: LARGE, **{n: n for n in range(1, epoch + 1)}}
+            states = {n: n for n in range(1, epoch + 1)}
+            assert loaded_states(chain(*snapshot.bins.values()), {}) == {0: LARGE, **states}
             assert snapshot.agenda == {5: b"as ever", 9: b"%d" % epoch}
         return epoch
 
@@ -92,8 +93,9 @@ class Attempt:
         assert not any(one.earlier for one in saved if epoch == 1)
         manifest.prepare(self.out, files)
         self.place.keep(Checkpoint(
-            "r1", epoch, self.place.incarnation, {str(one.worker): one.name for one in saved}, (), {"out": tuple(files)},
-            workers={"FM": len(WORKERS)}, earlier={one.name: one.earlier for one in saved if one.earlier},
+            "r1", epoch, self.place.incarnation, {str(one.worker): one.name for one in saved},
+            sinks={"out": tuple(files)}, workers={"FM": len(WORKERS)},
+            earlier={one.name: one.earlier for one in saved if one.earlier},
         ))  # fmt: skip
         manifest.commit(self.out, epoch, files)
         self.epoch = epoch

@@ -213,7 +213,7 @@ def test_a_part_says_how_many_entries_it_has() -> None:
 
 
 def test_what_is_merged_is_what_was_there() -> None:
-    """Equal keys are one, however they are pickled; those that have gone stay as long as earlier parts may have them."""
+    """Equal keys are one, however they are pickled; those that have gone stay if earlier parts may have them."""
     first = part_of([(pickle.dumps(1), pickle.dumps("a")), (pickle.dumps(2), pickle.dumps("b"))])
     then = part_of([(pickle.dumps(1.0), None), (pickle.dumps(3), pickle.dumps("c"))])
     merged, count = merged_parts([first, then], with_gone=True)

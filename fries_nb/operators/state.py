@@ -191,7 +191,7 @@ class _Stored:
     @property
     def counts(self) -> bool:
         """Whether what goes from now on is, or may become, part of what is stored."""
-        return self.number != 0 or self.under_way is not None
+        return not self.is_lost and (self.number != 0 or self.under_way is not None)
 
 
 class KeyedState:
@@ -387,6 +387,8 @@ class KeyedState:
             self.get(key)  # it may have to be saved, and is to go from what is stored
         if sum(states.pop(key, None) is not None for states in self._all()) and self._kept.stored.counts:
             self._kept.stored.gone_keys[key] = None
+            if len(self._kept.stored.gone_keys) > len(self) + _NOTED:  # to save everything again takes less
+                self.save_all_again()
 
     def _all(self) -> list[dict[Any, Any]]:
         """The oldest states first, as far as that is known."""
@@ -526,6 +528,7 @@ class KeyedState:
     def save_all_again(self) -> None:
         """Let the next attempt save everything, since nothing can build on what was to be stored."""
         self._kept.stored.is_lost = True
+        self._kept.stored.gone_keys.clear()
 
     def sort_keys(self, count: int) -> bool:
         """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""

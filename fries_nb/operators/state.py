@@ -45,6 +45,8 @@ from fries_nb.protocol.partitioning import bins_of_keys
 Transform = Callable[[Any], Any]
 _UNTOLD = object()
 """In place of the key of a copy, which is not kept with it."""
+MANY = 1_000
+"""Number of keys beyond which everything is saved again if most keys have been touched."""
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -472,7 +474,7 @@ class KeyedState:
         earlier, stored.under_way = stored.under_way, None
         since = stored.number if earlier is None else earlier.since
         builds = bool(since or earlier) and stored.same is not None and stored.same.ways == {own: None}
-        builds = builds and not stored.is_lost
+        builds = builds and not stored.is_lost and not self._is_mostly_touched()
         if own.ways:  # another version has the states in a form of its own
             if not builds:
                 self.read_all()
@@ -491,6 +493,12 @@ class KeyedState:
         self._kept.forms = [same, *(form for form in self._kept.forms if form not in (same, own)), fixed, own]
         self._kept.stored = _Stored(stored.number, stored.names, same, fixed=fixed, under_way=attempt)
         return attempt
+
+    def _is_mostly_touched(self) -> bool:
+        """Whether most of many keys have been touched: with the rest of them, nothing stored is read and merged."""
+        same, unread = self._kept.stored.same, self._kept.unread
+        untouched = (len(same.states) if same is not None else 0) + (unread.keys if unread is not None else 0)
+        return len(self) > max(MANY, 2 * untouched)
 
     def save_some(self, count: int) -> bool:
         """Pickle the states of so many keys, or encode a bin; returns whether anything is left to do.

@@ -47,6 +47,8 @@ _UNTOLD = object()
 """In place of the key of a copy, which is not kept with it."""
 MANY = 1_000
 """Number of keys beyond which everything is saved again if most keys have been touched."""
+_SORTED = 200
+"""Number of keys that are sorted into bins at once."""
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -522,6 +524,7 @@ class KeyedState:
             attempt.save(key, state)
             same.states[key] = state
             count -= 1
+        attempt.sort(_SORTED)
         return bool(count <= 0 or attempt.encode())
 
     def end_saving(self, number: int) -> None:

@@ -135,6 +135,7 @@ class Host:
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
         self._telemetry = HostTelemetry(printer, self._links.say)
         self._memory = MemoryWatch()
+        self._reads = False
         self._core = HostCore(self._environment, host, region.topology, self._links, self._carry_out, self._chained)
         post = self._core.router.post
         self._watch = ConstraintWatch(region, host, post, self._notify, self._judged, self._request_chain)
@@ -221,6 +222,7 @@ class Host:
             if now - ticked >= self._tick_s:
                 self._telemetry.tell(now - ticked)
                 self._look_at_memory()
+                self._freeze_states()
                 ticked = now
                 self._tick()
                 self._progress.check()
@@ -284,6 +286,7 @@ class Host:
         workers = self._core.workers
         self._progress.begin(count for hosted in workers for count in hosted.introduce())
         gc.freeze()
+        self._reads = self._are_unread()
         self._saver.start()
         self._core.start()
         self._watch.begin([hosted.worker.wiring.workers for hosted in workers], self._peers)
@@ -299,6 +302,15 @@ class Host:
     def _limit_deadlines(self) -> None:
         for loop in self._core.loops:
             loop.limit_deadline(self._watch.deadline_ns)
+
+    def _freeze_states(self) -> None:
+        """Exempt the states of a checkpoint from garbage collection, once all of them have been read."""
+        if self._reads and not self._are_unread():
+            self._reads = False
+            gc.freeze()
+
+    def _are_unread(self) -> bool:
+        return any(one.state.is_unread for hosted in self._core.workers for one in hosted.worker.instances)
 
     def _look_at_memory(self) -> None:
         """Say so, before it is too late, if there is little memory left."""

@@ -205,9 +205,8 @@ def write_behind(
         draft = _Draft()
         for snapshot in snapshots:
             worker = WorkerId(snapshot.operator, snapshot.index)
-            layout = laid_out(snapshot, before := stored.get(worker))
-            known = before.bins if before is not None else None
-            draft.add(snapshot, layout, read_parts(store, worker, layout.to_read, known))
+            layout = laid_out(snapshot, stored.get(worker))
+            draft.add(snapshot, layout, read_parts(store, worker, layout.to_read))
         index = draft.index()
         # In pieces, since states may take as much memory as there is.
         content = [with_blobs(index, (), seal_name(store.run, f"{STATES}/{name}"), store.key), *draft.contents]
@@ -216,8 +215,8 @@ def write_behind(
         words = f"the state of {first} cannot be written to {store.place}: {_first_line(error)}"
         raise CheckpointError(words) from error
     earlier = tuple(one.name for one in draft.earlier)
-    now = dict(draft.stored(number, indexed_as(name, index), index))
-    return WrittenFile(name, sum(map(len, content)), earlier, now)
+    stored_now = dict(draft.stored(number, indexed_as(name, index), index))
+    return WrittenFile(name, sum(map(len, content)), earlier, stored_now)
 
 
 class _Draft:

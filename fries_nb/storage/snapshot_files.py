@@ -205,8 +205,9 @@ def write_behind(
         draft = _Draft()
         for snapshot in snapshots:
             worker = WorkerId(snapshot.operator, snapshot.index)
-            layout = laid_out(snapshot, stored.get(worker))
-            draft.add(snapshot, layout, read_parts(store, worker, layout.to_read))
+            layout = laid_out(snapshot, before := stored.get(worker))
+            known = before.bins if before is not None else None
+            draft.add(snapshot, layout, read_parts(store, worker, layout.to_read, known))
         index = draft.index()
         # In pieces, since states may take as much memory as there is.
         content = [with_blobs(index, (), seal_name(store.run, f"{STATES}/{name}"), store.key), *draft.contents]

@@ -151,7 +151,7 @@ def _blobs_behind(file: IndexedFile, start: int, blobs: Iterable[Blob]) -> tuple
     """The blobs of a file of which the first one begins there."""
     found = []
     for number, blob in enumerate(blobs):
-        found.append(StoredBlob(file, number, start, blob))
+        found.append(StoredBlob(file, number, start, blob, blob.length, blob.entries))
         start += blob.length
     return tuple(found)
 

@@ -88,6 +88,8 @@ from fries_nb.storage.snapshot_files import (
 LOOKS = 3
 """Number of times that a record is looked for, while a run may be replacing it."""
 REGION = re.compile(r"region-\d+")
+_AT_ONCE = 32
+"""Number of bins that are read together, since each file has to be opened for that."""
 _T = TypeVar("_T")
 
 
@@ -127,9 +129,9 @@ class StoredWorker:
         if not wanted:
             return
         times = _times(self.snapshot)
-        for bin in wanted:
+        for first in range(0, len(wanted), _AT_ONCE):
             with self._checkpoint.present():
-                for _, parts in self._checkpoint.reader.parts(self._stored, [bin]):
+                for bin, parts in self._checkpoint.reader.parts(self._stored, wanted[first : first + _AT_ONCE]):
                     yield bin, _states(self.operator, parts, times)
 
     def shown(self, time: int) -> Any:

@@ -70,16 +70,9 @@ class StoredBlob(NamedTuple):
     number: int  # its number among the blobs of the file
     offset: int  # from the beginning of the file, in bytes
     blob: Blob
-
-    @property
-    def length(self) -> int:
-        """Its length in bytes."""
-        return self.blob.length
-
-    @property
-    def entries(self) -> int:
-        """The number of its entries."""
-        return self.blob.entries
+    # As the blob has them; with each snapshot, those of all parts are looked at several times.
+    length: int  # in bytes
+    entries: int
 
 
 class NewPart(NamedTuple):

@@ -1,0 +1,311 @@
+"""Keyed state, its checkpoints and its recovery, by whichever version of fries_nb is imported.
+
+A program that starts from its file, so that an older version can be measured by it; only what both versions have is
+used. The embedded Spark of the process serves all its jobs.
+
+    Every, Few -> Both -> Book -> Seen -> out      Book is keyed; Seen notes each row in a file, with both times
+
+``Every`` has the keys in turn, ``Few`` every hundredth of them. Keys are hashed into bins, so a hundredth of the keys
+is in nearly all bins. Each key keeps random bytes, which no compression makes smaller.
+
+>>> len(KeptBytes(1_000).initial_state()["kept"]), KeyOf(200, SHARE)(3), KeyOf(200, 1)(203)
+(1000, {'key': 100, 'number': 3}, {'key': 3, 'number': -1})
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import fries_nb as fn
+from fries_nb.experiments.bench.ours import HOSTS, spark_session
+from fries_nb.experiments.measuring import pause, running, until
+
+Row = dict[str, Any]
+Notes = npt.NDArray[np.int64]
+RATE, FILLING_RATE = 2_000.0, 40_000.0
+"""Rows per second, of which one in a hundred keys is touched; and those that touch every key once."""
+SHARE = 100
+SETTLED_S, SETTLED_MS, BETWEEN_S, PATIENCE_S = 1.0, 100.0, 5.0, 1_200.0
+_RECENT = 100_000
+_often = partial(until, patience_s=PATIENCE_S, look_s=0.01)
+_COLUMNS = 3  # of a note: the number of a row of Few, when it was due and when it was seen, in ns since 1970
+
+
+@dataclass(frozen=True)
+class KeyOf:
+    """The key of a row of a source: one of those that are multiples of ``step``."""
+
+    keys: int
+    step: int
+
+    def __call__(self, value: int) -> dict[str, int]:
+        """The further column of the row."""
+        return {"key": value * self.step % self.keys, "number": value if self.step == SHARE else -1}
+
+
+@dataclass(frozen=True)
+class KeptBytes:
+    """Counts the rows of a key, and keeps ``size`` bytes for it."""
+
+    size: int
+
+    def initial_state(self) -> Row:
+        """No row yet."""
+        return {"count": 0, "kept": random.randbytes(self.size)}
+
+    def process(self, row: Row, state: Row) -> Row:
+        """The row with its number in its key."""
+        state["count"] += 1
+        return {**row, "nth": state["count"]}
+
+
+@dataclass
+class SeenNotes:
+    """Notes when a row comes, in a file of all workers."""
+
+    file: str
+
+    def open(self) -> None:
+        """Open the file."""
+        self._notes = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def process(self, row: Row) -> Row:
+        """The row."""
+        os.write(self._notes, np.array([row["number"], row["timestamp"], time.time_ns()], np.int64).tobytes())
+        return row
+
+
+def state_flow(keys: int, size: int, file: str) -> fn.Dataflow:
+    """The dataflow of the module, with so many keys of so many bytes."""
+    flow = fn.Dataflow("states")
+    every, few = (
+        flow.source(name, fn.rate(rate, row=KeyOf(keys, step)), workers=1)
+        for name, rate, step in (("Every", FILLING_RATE, 1), ("Few", RATE, SHARE))
+    )
+    both = every.union("Both", few).map("Book", KeptBytes(size), key="key")
+    both.map("Seen", SeenNotes(file)).sink("out", fn.memory())
+    return flow
+
+
+def notes_of(file: str, last: int | None = None) -> Notes:
+    """The notes in a file, in the order in which rows were seen: all, or about so many of the last ones."""
+    whole = os.path.getsize(file) // (8 * _COLUMNS) if os.path.exists(file) else 0
+    count = whole if last is None else min(last, whole)
+    if not count:
+        return np.empty((0, _COLUMNS), np.int64)
+    return np.fromfile(file, np.int64, count * _COLUMNS, offset=(whole - count) * 8 * _COLUMNS).reshape(-1, _COLUMNS)
+
+
+@dataclass(frozen=True)
+class TimedSpan:
+    """A span of a run, in seconds since 1970; of a checkpoint, the bytes of its new files, and all that hosts wrote."""
+
+    kind: str
+    began_s: float
+    over_s: float
+    bytes: int = 0
+    written: int = 0
+
+
+@dataclass
+class Filled:
+    """A run whose keys all have a state."""
+
+    run: fn.Run
+    keys: int
+    notes: str
+    place: str  # the checkpoint directory
+    spans: list[TimedSpan] = field(default_factory=list)
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def touch_all(self) -> None:
+        """A row to every key, and wait until rows are not late."""
+        begun = self._processed() if self.spans else 0  # it is filled from the start on
+        self.run.set_rate("Every", FILLING_RATE)
+        until(self.run, lambda: self._processed() >= begun + self.keys, "every key", PATIENCE_S, look_s=0.1)
+        self.run.set_rate("Every", 0)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until rows are not late."""
+        until(self.run, self._is_settled, "rows that are not late", PATIENCE_S, look_s=0.2)
+
+    def _processed(self) -> int:
+        return int(self.run.metrics().operators["Every"].processed)
+
+    def _is_settled(self) -> bool:
+        found = notes_of(self.notes, _RECENT)
+        found = found[found[:, 2] > time.time_ns() - SETTLED_S * 1e9]
+        late = found[:, 2] - found[:, 1] > SETTLED_MS * 1e6
+        return len(found) > 0 and float(late.mean()) < 0.05
+
+    def steady(self, seconds: float = BETWEEN_S) -> None:
+        """A span without a checkpoint."""
+        began_s = time.time()
+        pause(seconds)
+        self.spans.append(TimedSpan("steady", began_s, time.time()))
+
+    def checkpoint(self, kind: str) -> None:
+        """A checkpoint, as a span of this kind."""
+        wrote, before_s = self._wrote(), time.time()
+        self.run.checkpoint(timeout=PATIENCE_S)
+        over_s = time.time()
+        files = sizes_below(Path(self.place))
+        new = sum(size for name, (at, size) in files.items() if self.files.get(name) != (at, size))
+        self.files = files
+        self.spans.append(TimedSpan(kind, before_s, over_s, new, self._wrote() - wrote))
+
+    def _wrote(self) -> int:
+        """Bytes that the hosts have caused to be written to disk."""
+        return sum(_number(f"/proc/{process}/io", "write_bytes") for process in self.run.host_processes.values())
+
+    def figures(self) -> dict[str, Any]:
+        """For each kind of span: latencies in milliseconds of the rows that were due in it, durations, bytes."""
+        notes, found = notes_of(self.notes), dict[str, Any]()
+        due_s, latency_ms = notes[:, 1] / 1e9, (notes[:, 2] - notes[:, 1]) / 1e6
+        for kind in dict.fromkeys(span.kind for span in self.spans):
+            spans = [span for span in self.spans if span.kind == kind]
+            each = [latency_ms[(due_s >= span.began_s) & (due_s < span.over_s)] for span in spans]
+            found[kind] = {
+                **_latencies(np.concatenate(each)),
+                "p99_each": [_latencies(one)["p99_ms"] for one in each],
+                "seconds": [span.over_s - span.began_s for span in spans],
+                "bytes": [span.bytes for span in spans],
+                "written": [span.written for span in spans],
+            }
+        return found
+
+
+def _latencies(found: npt.NDArray[np.float64]) -> dict[str, float]:
+    if not found.size:
+        return {"p50_ms": 0.0, "p99_ms": 0.0, "worst_ms": 0.0, "rows": 0}
+    p50, p99 = np.percentile(found, [50, 99])
+    return {"p50_ms": float(p50), "p99_ms": float(p99), "worst_ms": float(found.max()), "rows": int(found.size)}
+
+
+def _number(file: str, name: str) -> int:
+    lines = Path(file).read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def sizes_below(place: Path) -> dict[str, tuple[int, int]]:
+    """Name to time of writing and bytes of each file of a checkpoint directory that holds states, or lists them."""
+    found = dict[str, tuple[int, int]]()
+    for directory, _, names in os.walk(place):
+        for name in names:
+            path = Path(directory, name)
+            if path.relative_to(place).parts[0] in ("sinks", "staged"):
+                continue
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue  # of a checkpoint that was dropped meanwhile
+            found[str(path)] = stat.st_mtime_ns, stat.st_size
+    return found
+
+
+@contextmanager
+def filled(spark: Any, job: dict[str, Any], hosts: int = HOSTS) -> Iterator[Filled]:
+    """A run of the flow, as the job says, with a state for every key."""
+    options = job.get("options", {})
+    with tempfile.TemporaryDirectory(prefix="fries-bench-", dir=job.get("dir")) as place:
+        notes, checkpoints = f"{place}/notes", f"{place}/checkpoints"
+        flow = state_flow(job["keys"], job["size"], notes)
+        with running(flow, spark, hosts=hosts, workers=hosts, checkpoint=checkpoints, commit_interval_s=None,
+                     **options) as run:  # fmt: skip
+            found = Filled(run, job["keys"], notes, checkpoints)
+            found.touch_all()
+            yield found
+
+
+def around(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Latency, bytes and durations of checkpoints with all keys touched, a hundredth of them, and keys in turn."""
+    began_s = time.time()
+    with filled(spark, job, job.get("hosts", HOSTS)) as found:
+        filled_s = time.time() - began_s
+        found.steady()
+        found.checkpoint("all")
+        for _ in range(job["rounds"]):
+            found.steady()
+            found.checkpoint("hundredth")
+        found.run.set_rate("Few", 0)
+        found.run.set_rate("Every", RATE)
+        for _ in range(job["rounds"]):
+            found.steady()
+            found.checkpoint("in turn")
+        found.run.set_rate("Every", 0)
+        found.run.set_rate("Few", RATE)
+        for _ in range(job.get("alls", 2)):
+            found.touch_all()
+            found.steady()
+            found.checkpoint("all")
+        found.steady()
+        held = int(found.run.state_sizes()["bytes"].sum())
+        resident = [_number(f"/proc/{one}/status", "VmHWM") for one in found.run.host_processes.values()]
+        return {**found.figures(), "state_bytes": held, "resident_kb": resident, "filled_s": filled_s}
+
+
+def killed(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Kill a host again and again; see ``_recovered``."""
+    found = list[dict[str, float]]()
+    with filled(spark, job, job.get("hosts", HOSTS)) as held:
+        for number in range(job["rounds"]):
+            held.steady()
+            held.checkpoint("before")  # rows behind it come again at their rate, before new ones
+            found.append(_recovered(held, number % HOSTS))
+    return {name: [one[name] for one in found] for name in found[0]}
+
+
+def _recovered(held: Filled, host: int) -> dict[str, float]:
+    """Seconds from a kill of a host until all hosts have said hello, and from then on to the events after it."""
+    run, before = held.run, len(held.run.recoveries)
+    os.kill(run.host_processes[host], signal.SIGKILL)
+    killed_s = time.time()
+    _often(run, lambda: len(run.recoveries) > before and run.recoveries[-1].seconds is not None, "the hosts")
+    recovered = run.recoveries[-1]
+    back_s = recovered.at_s + (recovered.seconds or 0.0)
+
+    earlier = notes_of(held.notes)
+    last = int(earlier[earlier[:, 2] <= back_s * 1e9, 0].max())
+
+    def first_s(after: int) -> float:
+        found = notes_of(held.notes, _RECENT)
+        return float(found[(found[:, 2] > back_s * 1e9) & (found[:, 0] > after), 2].min(initial=2**62)) / 1e9
+
+    _often(run, lambda: first_s(last) < killed_s + PATIENCE_S, "a row that had not been seen")
+    seconds = {"noticed_s": recovered.at_s - killed_s, "restarted_s": recovered.seconds or 0.0}
+    seconds |= {"row_s": first_s(-1) - back_s, "new_row_s": first_s(last) - back_s}
+    held.checkpoint("after")
+    seconds["committed_s"] = time.time() - back_s
+    held.settle()
+    return {**seconds, "settled_s": time.time() - back_s}
+
+
+JOBS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {"around": around, "killed": killed}
+
+
+def main() -> None:
+    """Serves: for each line ``{"job", ...}`` on standard input, runs the job and prints its figures on a line."""
+    with spark_session(HOSTS) as spark:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            print(json.dumps(JOBS[asked["job"]](spark, asked)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,13 +3,13 @@
 A program that starts from its file, so that an older version can be measured by it; only what both versions have is
 used. The embedded Spark of the process serves all its jobs.
 
-    Every, Few -> Both -> Book -> Seen -> out      Book is keyed; Seen notes each row in a file, with both times
+    Src -> Pick -> Book -> Seen -> out      Book is keyed; Seen notes each row in a file, with both times
 
-``Every`` has the keys in turn, ``Few`` every hundredth of them. Keys are hashed into bins, so a hundredth of the keys
-is in nearly all bins. Each key keeps random bytes, which no compression makes smaller.
+Pick, which a change replaces, gives a row its key: the keys in turn, or every hundredth of them. Keys are hashed into
+bins, so a hundredth of the keys is in nearly all bins. Each key keeps random bytes, which no compression makes smaller.
 
->>> len(KeptBytes(1_000).initial_state()["kept"]), KeyOf(200, SHARE)(3), KeyOf(200, 1)(203)
-(1000, {'key': 100, 'number': 3}, {'key': 3, 'number': -1})
+>>> len(KeptBytes(1_000).initial_state()["kept"]), KeyOf(200, SHARE)({"value": 3}), KeyOf(200, 1)({"value": 203})
+(1000, {'value': 3, 'key': 100}, {'value': 203, 'key': 3})
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 import fries_nb as fn
 from fries_nb.experiments.bench.ours import HOSTS, spark_session
-from fries_nb.experiments.measuring import pause, running, until
+from fries_nb.experiments.measuring import changed, pause, running, until
 
 Row = dict[str, Any]
 Notes = npt.NDArray[np.int64]
@@ -43,19 +43,19 @@ SHARE = 100
 SETTLED_S, SETTLED_MS, BETWEEN_S, PATIENCE_S = 1.0, 100.0, 5.0, 1_200.0
 _RECENT = 100_000
 _often = partial(until, patience_s=PATIENCE_S, look_s=0.01)
-_COLUMNS = 3  # of a note: the number of a row of Few, when it was due and when it was seen, in ns since 1970
+_COLUMNS = 3  # of a note: the number of a row, when it was due and when it was seen, in nanoseconds since 1970
 
 
 @dataclass(frozen=True)
 class KeyOf:
-    """The key of a row of a source: one of those that are multiples of ``step``."""
+    """The key of a row: one of those that are multiples of ``step``."""
 
     keys: int
     step: int
 
-    def __call__(self, value: int) -> dict[str, int]:
-        """The further column of the row."""
-        return {"key": value * self.step % self.keys, "number": value if self.step == SHARE else -1}
+    def __call__(self, row: Row) -> Row:
+        """The row with its key."""
+        return {**row, "key": row["value"] * self.step % self.keys}
 
 
 @dataclass(frozen=True)
@@ -86,19 +86,15 @@ class SeenNotes:
 
     def process(self, row: Row) -> Row:
         """The row."""
-        os.write(self._notes, np.array([row["number"], row["timestamp"], time.time_ns()], np.int64).tobytes())
+        os.write(self._notes, np.array([row["value"], row["timestamp"], time.time_ns()], np.int64).tobytes())
         return row
 
 
 def state_flow(keys: int, size: int, file: str) -> fn.Dataflow:
     """The dataflow of the module, with so many keys of so many bytes."""
     flow = fn.Dataflow("states")
-    every, few = (
-        flow.source(name, fn.rate(rate, row=KeyOf(keys, step)), workers=1)
-        for name, rate, step in (("Every", FILLING_RATE, 1), ("Few", RATE, SHARE))
-    )
-    both = every.union("Both", few).map("Book", KeptBytes(size), key="key")
-    both.map("Seen", SeenNotes(file)).sink("out", fn.memory())
+    rows = flow.source("Src", fn.rate(FILLING_RATE), workers=1).map("Pick", KeyOf(keys, 1), workers=1)
+    rows.map("Book", KeptBytes(size), key="key").map("Seen", SeenNotes(file)).sink("out", fn.memory())
     return flow
 
 
@@ -134,19 +130,25 @@ class Filled:
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def touch_all(self) -> None:
-        """A row to every key, and wait until rows are not late."""
-        begun = self._processed() if self.spans else 0  # it is filled from the start on
-        self.run.set_rate("Every", FILLING_RATE)
-        until(self.run, lambda: self._processed() >= begun + self.keys, "every key", PATIENCE_S, look_s=0.1)
-        self.run.set_rate("Every", 0)
+        """A row to every key, then to every hundredth at the rate, and wait until rows are not late."""
+        self.pick(1)
+        begun = self._picked() if self.spans else 0  # it is filled from the start on
+        self.run.set_rate("Src", FILLING_RATE)
+        until(self.run, lambda: self._picked() >= begun + self.keys, "every key", PATIENCE_S, look_s=0.1)
+        self.run.set_rate("Src", RATE)
+        self.pick(SHARE)
         self.settle()
+
+    def pick(self, step: int) -> None:
+        """From now on rows go to these keys."""
+        changed(self.run, {"Pick": KeyOf(self.keys, step)}, "fries", rehearse=False)
 
     def settle(self) -> None:
         """Wait until rows are not late."""
         until(self.run, self._is_settled, "rows that are not late", PATIENCE_S, look_s=0.2)
 
-    def _processed(self) -> int:
-        return int(self.run.metrics().operators["Every"].processed)
+    def _picked(self) -> int:
+        return int(self.run.metrics().operators["Pick"].processed)
 
     def _is_settled(self) -> bool:
         found = notes_of(self.notes, _RECENT)
@@ -227,7 +229,7 @@ def filled(spark: Any, job: dict[str, Any], hosts: int = HOSTS) -> Iterator[Fill
         notes, checkpoints = f"{place}/notes", f"{place}/checkpoints"
         flow = state_flow(job["keys"], job["size"], notes)
         with running(flow, spark, hosts=hosts, workers=hosts, checkpoint=checkpoints, commit_interval_s=None,
-                     **options) as run:  # fmt: skip
+                     chaining=True, **options) as run:  # fmt: skip
             found = Filled(run, job["keys"], notes, checkpoints)
             found.touch_all()
             yield found
@@ -243,13 +245,10 @@ def around(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
         for _ in range(job["rounds"]):
             found.steady()
             found.checkpoint("hundredth")
-        found.run.set_rate("Few", 0)
-        found.run.set_rate("Every", RATE)
+        found.pick(1)
         for _ in range(job["rounds"]):
             found.steady()
             found.checkpoint("in turn")
-        found.run.set_rate("Every", 0)
-        found.run.set_rate("Few", RATE)
         for _ in range(job.get("alls", 2)):
             found.touch_all()
             found.steady()

@@ -37,13 +37,15 @@ from fries_nb.experiments.measuring import changed, pause, running, until
 
 Row = dict[str, Any]
 Notes = npt.NDArray[np.int64]
+Times = npt.NDArray[np.float64]
+STEADY = "steady"
 RATE, FILLING_RATE = 2_000.0, 40_000.0
 """Rows per second, of which one in a hundred keys is touched; and those that touch every key once."""
 SHARE = 100
 SETTLED_S, SETTLED_MS, BETWEEN_S, PATIENCE_S = 1.0, 100.0, 5.0, 1_200.0
 _RECENT = 100_000
 _often = partial(until, patience_s=PATIENCE_S, look_s=0.01)
-_COLUMNS = 3  # of a note: the number of a row, when it was due and when it was seen, in nanoseconds since 1970
+_COLUMNS = 4  # of a note: the number of a row, when it was due and seen, in nanoseconds since 1970, and the process
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class SeenNotes:
 
     def process(self, row: Row) -> Row:
         """The row."""
-        os.write(self._notes, np.array([row["value"], row["timestamp"], time.time_ns()], np.int64).tobytes())
+        note = row["value"], row["timestamp"], time.time_ns(), os.getpid()
+        os.write(self._notes, np.array(note, np.int64).tobytes())
         return row
 
 
@@ -116,6 +119,12 @@ class TimedSpan:
     over_s: float
     bytes: int = 0
     written: int = 0
+
+    def has(self, due_s: Times, seen_s: Times) -> npt.NDArray[np.bool_]:
+        """Which rows belong to it: of a checkpoint all that were on their way meanwhile, of a steady one the others."""
+        if self.kind == STEADY:
+            return (due_s >= self.began_s) & (seen_s < self.over_s)
+        return (seen_s >= self.began_s) & (due_s < self.over_s)
 
 
 @dataclass
@@ -160,7 +169,7 @@ class Filled:
         """A span without a checkpoint."""
         began_s = time.time()
         pause(seconds)
-        self.spans.append(TimedSpan("steady", began_s, time.time()))
+        self.spans.append(TimedSpan(STEADY, began_s, time.time()))
 
     def checkpoint(self, kind: str) -> None:
         """A checkpoint, as a span of this kind."""
@@ -177,12 +186,12 @@ class Filled:
         return sum(_number(f"/proc/{process}/io", "write_bytes") for process in self.run.host_processes.values())
 
     def figures(self) -> dict[str, Any]:
-        """For each kind of span: latencies in milliseconds of the rows that were due in it, durations, bytes."""
+        """For each kind of span: latencies of its rows in milliseconds, durations, bytes."""
         notes, found = notes_of(self.notes), dict[str, Any]()
-        due_s, latency_ms = notes[:, 1] / 1e9, (notes[:, 2] - notes[:, 1]) / 1e6
+        due_s, seen_s = notes[:, 1] / 1e9, notes[:, 2] / 1e9
         for kind in dict.fromkeys(span.kind for span in self.spans):
             spans = [span for span in self.spans if span.kind == kind]
-            each = [latency_ms[(due_s >= span.began_s) & (due_s < span.over_s)] for span in spans]
+            each = [1000 * (seen_s - due_s)[span.has(due_s, seen_s)] for span in spans]
             found[kind] = {
                 **_latencies(np.concatenate(each)),
                 "p99_each": [_latencies(one)["p99_ms"] for one in each],
@@ -193,7 +202,7 @@ class Filled:
         return found
 
 
-def _latencies(found: npt.NDArray[np.float64]) -> dict[str, float]:
+def _latencies(found: Times) -> dict[str, float]:
     if not found.size:
         return {"p50_ms": 0.0, "p99_ms": 0.0, "worst_ms": 0.0, "rows": 0}
     p50, p99 = np.percentile(found, [50, 99])
@@ -271,28 +280,30 @@ def killed(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recovered(held: Filled, host: int) -> dict[str, float]:
-    """Seconds from a kill of a host until all hosts have said hello, and from then on to the events after it."""
-    run, before = held.run, len(held.run.recoveries)
+    """Seconds from a kill of a host to what follows; rows that come again do so faster than at their rate."""
+    run, before, old = held.run, len(held.run.recoveries), set(held.run.host_processes.values())
     os.kill(run.host_processes[host], signal.SIGKILL)
     killed_s = time.time()
     _often(run, lambda: len(run.recoveries) > before and run.recoveries[-1].seconds is not None, "the hosts")
+    run.set_rate("Src", FILLING_RATE)
     recovered = run.recoveries[-1]
     back_s = recovered.at_s + (recovered.seconds or 0.0)
-
-    earlier = notes_of(held.notes)
-    last = int(earlier[earlier[:, 2] <= back_s * 1e9, 0].max())
+    seen = notes_of(held.notes)
+    last = int(seen[seen[:, 2] <= back_s * 1e9, 0].max())
 
     def first_s(after: int) -> float:
         found = notes_of(held.notes, _RECENT)
-        return float(found[(found[:, 2] > back_s * 1e9) & (found[:, 0] > after), 2].min(initial=2**62)) / 1e9
+        found = found[(found[:, 0] > after) & ~np.isin(found[:, 3], list(old))]
+        return float(found[found[:, 2] > killed_s * 1e9, 2].min(initial=2**62)) / 1e9
 
     _often(run, lambda: first_s(last) < killed_s + PATIENCE_S, "a row that had not been seen")
-    seconds = {"noticed_s": recovered.at_s - killed_s, "restarted_s": recovered.seconds or 0.0}
-    seconds |= {"row_s": first_s(-1) - back_s, "new_row_s": first_s(last) - back_s}
+    run.set_rate("Src", RATE)
+    moments_s = {"noticed_s": recovered.at_s, "hello_s": back_s, "row_s": first_s(-1), "new_row_s": first_s(last)}
     held.checkpoint("after")
-    seconds["committed_s"] = time.time() - back_s
+    moments_s["committed_s"] = time.time()
     held.settle()
-    return {**seconds, "settled_s": time.time() - back_s}
+    moments_s["settled_s"] = time.time()
+    return {name: at_s - killed_s for name, at_s in moments_s.items()}
 
 
 JOBS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {"around": around, "killed": killed}

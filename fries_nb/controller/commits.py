@@ -345,6 +345,7 @@ class CommitAttempt:
         owing: workers that have applied the marker and not yet saved their snapshot.
         snapshots: worker to the name of the file with its snapshot.
         needs: operator to the definitions that its state needs.
+        earlier: file of ``snapshots`` to the earlier ones that it needs.
         ended: workers that had ended before the marker.
         tables: packed routing tables at its marker; see ``Checkpoint``.
         readers: source to the number of its workers that have splits, at its marker; see ``Checkpoint``.
@@ -362,6 +363,7 @@ class CommitAttempt:
     owing: set[WorkerId] = field(default_factory=set)
     snapshots: dict[str, str] = field(default_factory=dict)
     needs: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ended: list[WorkerId] = field(default_factory=list)
     tables: dict[str, bytes] = field(default_factory=dict)
     readers: dict[str, int] = field(default_factory=dict)
@@ -557,6 +559,8 @@ class Checkpoints(Coordinator):
             raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, to which it owes no snapshot")
         self._attempt.owing.discard(answer.worker)
         self._attempt.snapshots[str(answer.worker)] = answer.name
+        if answer.earlier:
+            self._attempt.earlier[answer.name] = answer.earlier
         self._attempt.needs.setdefault(answer.worker.operator, set()).update(answer.needs)
         if answer.error:
             self._attempt.failure = f"the snapshot of {answer.worker} could not be written: {answer.error}"
@@ -638,7 +642,7 @@ class Checkpoints(Coordinator):
         return CommitAttempt(epoch, checkpoint, decided, last, requests, ended=ended, tables=tables, readers=readers)
 
     def _keep(self) -> list[Instruction]:
-        attempt = self._attempt
+        attempt, parked = self._attempt, self._recovery.parked.values()
         self.move(CommitPhase.KEEPING)
         self._record = Checkpoint(
             run=self._run,
@@ -654,8 +658,9 @@ class Checkpoints(Coordinator):
             logged=tuple(sorted(attempt.logged)),
             decisions=attempt.decisions,
             needs={operator: tuple(sorted(names)) for operator, names in attempt.needs.items() if names},
-            parked=tuple(sorted(file for one in self._recovery.parked.values() for file in one.snapshots.values())),
+            parked=tuple(sorted(file for one in parked for file in one.snapshots.values())),
             reach=self._recovery.reach,
+            earlier=attempt.earlier | {name: names for one in parked for name, names in one.earlier.items()},
         )
         return [KeepCheckpoint(self._record)]
 

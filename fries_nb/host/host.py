@@ -43,7 +43,7 @@ from fries_nb.protocol.messages import (
 )  # fmt: skip
 from fries_nb.protocol.progress_locations import audience
 from fries_nb.protocol.topology import Topology
-from fries_nb.storage.snapshot_files import Saver
+from fries_nb.storage.saver import Saver, SnapshotWriter
 from fries_nb.transport.envelopes import (
     AddWorkers,
     Begin,
@@ -77,6 +77,7 @@ from fries_nb.worker.events import (
     Instruction,
     Park,
     Save,
+    StatesLost,
     TellController,
     TellMeasured,
     Traced,
@@ -120,7 +121,8 @@ class Host:
         self._peers: dict[int, str] = {}
         self._watched_until = 0.0
         self._tick_s = TICK_S
-        self._saver = Saver(region.snapshots, region.incarnation, self._tell)
+        self._writer = SnapshotWriter(region.snapshots, region.incarnation)
+        self._saver = Saver(self._writer, self._tell, self._lost)
         self._reason = ""
         self._leaving: tuple[int, ...] = ()
         self._keeps = False
@@ -139,6 +141,7 @@ class Host:
         stuck: tuple[str, ...] = ()
         try:
             built = build_workers(self._region, self._host, self._environment, self._core.carry_out)
+            self._writer.stored.update(built.stored)
             self._core.admit(built.topology, built.workers)
             self._progress = self._linked(built.topology)
             add, make = partial(self._add_workers, built), partial(self._make_added, built)
@@ -320,6 +323,9 @@ class Host:
 
     def _tell(self, answer: Answer) -> None:
         self._links.say(Said((answer,)))
+
+    def _lost(self, worker: WorkerId) -> None:
+        self._core.router.post(worker, StatesLost(worker))
 
     def _request_chain(self, worker: WorkerId, operators: tuple[str, ...]) -> None:
         self._core.chains.request(worker, SetChain(operators))

@@ -171,11 +171,11 @@ class HostLoop:
                 if turns.generation != generation or turns.leaving:
                     return
                 worker = turns.begin()
-                unflushed = turns.take_unflushed(all_of_them=True) if worker is None else []
+                unflushed = turns.take_unflushed(all_of_them=True) if turns.idles(worker) else []
                 due_ns = turns.next_due_ns if worker is None else None
             yield
+            yield from self._flush(unflushed)
             if worker is None:
-                yield from self._flush(unflushed)
                 if not unflushed:
                     yield from self._wait(due_ns)
             elif not (yield from self._serve(worker, generation)):
@@ -190,7 +190,7 @@ class HostLoop:
             worker.worker.turn_time.begin()
             busy, spent_ns = yield from self._turn(worker)
             worker.worker.turn_time.end()
-            if not busy and worker.buffers and turns.would_wait(worker):
+            if (not busy or worker.worker.is_aside) and worker.buffers and turns.would_wait(worker):
                 turns.deadline.flushed(worker.flush())
         finally:
             worker.owner.release()

@@ -40,7 +40,7 @@ from fries_nb.operators.awaited_calls import CallLoop
 from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.instance import FAILURES, Instance, failure
-from fries_nb.operators.state import Definitions, Recipe, gathered
+from fries_nb.operators.pickled_states import Definitions, Recipe, gathered
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import (
     Checkpoint,
@@ -54,7 +54,9 @@ from fries_nb.protocol.partitioning import owners_by
 from fries_nb.protocol.rollout import Reach
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
-from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
+from fries_nb.storage.restored_states import NOTHING_RESTORED, RestoredStates, read_states
+from fries_nb.storage.snapshot_files import spilled
+from fries_nb.storage.stored_parts import StoredParts
 from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.awaiting_worker import AwaitingWorker
 from fries_nb.worker.events import Instruction
@@ -98,6 +100,7 @@ class Assembly:
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
         progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
         calls: makes the place where calls of a worker's coroutine function run.
+        unread: worker to what reads the parts of each of its bins; see ``storage.restored_states``.
     """
 
     restoration: Restoration
@@ -113,6 +116,7 @@ class Assembly:
     progress: ProgressGraph | None = None
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
     calls: Callable[[WorkerId], CallLoop] | None = None
+    unread: Mapping[WorkerId, Mapping[int, Callable[[], Sequence[bytes]]]] = field(default_factory=dict)
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -243,7 +247,8 @@ class Assembly:
         else:
             deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
             reach = Reach() if checkpoint is None else checkpoint.reach
-            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, reach)
+            unread = self.unread.get(instance.worker, {}) if given is None else {}
+            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred, reach, unread)
             if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
                 self._log_switches(instance, snapshot, self.restoration.decided)
             self._return_rows(instance)
@@ -310,12 +315,14 @@ class HostWorkers:
         failures: the workers that could not be made, for the controller.
         definitions: see ``RegionSpec.definitions``; found by name as long as this refers to them.
         functions: operator to the host's own copy of its function.
+        stored: worker to what is stored of it, of those that have begun with states of a checkpoint.
     """
 
     topology: Topology
     workers: dict[WorkerId, HostedWorker] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
     definitions: Definitions = field(default_factory=dict)
+    stored: Mapping[WorkerId, StoredParts] = field(default_factory=dict)
     functions: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -343,10 +350,11 @@ def build_workers(
     window = _window(region, sum(map(_channels, wirings)))
     try:
         workers = [worker for wiring in wirings for worker in wiring.workers]
-        snapshots = _snapshots(region.snapshots, region.redistribution, workers)
+        states = read_states(region.snapshots, region.redistribution, workers)
     except CheckpointError as error:
         return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
-    assembly = _assembly(region, environment, window, snapshots)
+    built.stored = states.stored
+    assembly = _assembly(region, environment, window, states)
     hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
     read = partial(_reader, redistribution=region.redistribution)
     _host(built, region, built.topology, wirings, assembly.worker, read, hosted_by)
@@ -407,12 +415,12 @@ def added_maker(
         added: what they begin with.
         version: number of tagged changes that the workers of other operators have applied.
     """
-    assembly = _assembly(region, environment, _window(region, topology.channels_at(0)), {})
+    assembly = _assembly(region, environment, _window(region, topology.channels_at(0)))
     redistribution = redistribution_of(added, topology.graph)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
         returning = [worker for worker in wiring.workers if not redistribution.is_added(worker.operator)]
-        parked = _snapshots(region.snapshots, redistribution, returning)
+        parked = read_states(region.snapshots, redistribution, returning).snapshots
         worker = assembly.added(
             wiring, added, version, {one: found for one, found in parked.items() if found is not None}
         )
@@ -441,7 +449,7 @@ def idle_maker(
         order: the configuration of the running dataflow.
     """
     window = _window(region, topology.channels_at(host))
-    assembly = replace(_assembly(region, environment, window, {}), earlier=order.earlier)
+    assembly = replace(_assembly(region, environment, window), earlier=order.earlier)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
         worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
@@ -494,25 +502,13 @@ def _channels(wiring: Wiring) -> int:
     return len(wiring.incoming) + sum(len(edge.channels) for edge in wiring.edges)
 
 
-def _snapshots(
-    store: SnapshotStore, redistribution: Redistribution, workers: Sequence[WorkerId]
-) -> dict[WorkerId, Snapshot | None]:
-    """Worker to the snapshot from which it is restored; ``None`` without one.
-
-    Raises:
-        CheckpointError: the checkpoint is damaged.
-    """
-    needed = dict.fromkeys(each for worker in workers for each in redistribution.read_from(worker))
-    held = read_snapshots(store, redistribution.checkpoint, needed)
-    return {worker: redistribution.snapshot(worker, held) for worker in workers}
-
-
 def _assembly(
-    region: RegionSpec, environment: Environment, window: int, snapshots: Mapping[WorkerId, Snapshot | None]
+    region: RegionSpec, environment: Environment, window: int, states: RestoredStates = NOTHING_RESTORED
 ) -> Assembly:
     return Assembly(
         restoration=region.restoration,
-        snapshots=snapshots,
+        snapshots=states.snapshots,
+        unread=states.unread,
         payloads=region.functions,
         letters=region.sinks.keys() - set(region.graph.sinks),
         window=window,

@@ -17,7 +17,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.starts import SourceStart
 from fries_nb.errors import DataflowError, OperatorError, exception_text
-from fries_nb.operators.state import Definitions, note
+from fries_nb.operators.pickled_states import Definitions, note
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import WorkerId

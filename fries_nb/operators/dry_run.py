@@ -55,8 +55,9 @@ from fries_nb.errors import FriesError, ReconfigurationError, exception_text
 from fries_nb.operators.awaited_calls import CallLoop
 from fries_nb.operators.column_types import as_value
 from fries_nb.operators.instance import Instance, Ready, user_traceback
+from fries_nb.operators.pickled_states import Recipe, gathered, renewed
 from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
-from fries_nb.operators.state import Recipe, StateCopy, gathered, renewed, transformed
+from fries_nb.operators.state import StateCopy, transformed
 from fries_nb.operators.timed_calls import is_firing, shown_firing
 from fries_nb.operators.window_steps import EachWindow
 from fries_nb.progress.progress_graph import ChangeBatch

@@ -49,8 +49,9 @@ from fries_nb.operators.arms import Arms
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.joined_names import JoinedNames
+from fries_nb.operators.pickled_states import definitions_of, renewed
 from fries_nb.operators.row_versions import Earlier, is_declared, settled, with_fix, with_steps
-from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
+from fries_nb.operators.state import KeyedState, StateCopy, Transform
 from fries_nb.progress.agenda import Agenda, EndAgenda
 from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.tokens import TokenBook, TokenKeepers

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fries_nb.errors import FriesError, OperatorError, exception_text, in_one_line
-from fries_nb.operators.state import dumps, gone
+from fries_nb.operators.pickled_states import dumps, gone
 from fries_nb.progress.progress_graph import ChangeBatch
 from fries_nb.progress.tokens import TimeUnits, TokenBook
 

@@ -20,243 +20,27 @@ key is in the form of the version that has touched it last.
 >>> newer = state.beside(lambda amounts: {"amounts": amounts}, lambda state: state["amounts"])
 >>> newer.get("c7"), state.get("c7"), len(newer.live)
 ({'amounts': [12.5, None]}, [12.5, None], 0)
-
-Classes and functions of the user's own modules in state, which is pickled with their names instead of their code.
-
-Such a definition (of ``__main__``, as a script's or a notebook's, or of a module that is not installed) cannot be
-imported on a host; it is shipped by value with each function that uses it. State that outlives the process is pickled
-with module and qualified name, and unpickled with the definitions that were shipped with the function that will use it.
-So an ``Enum`` member in state is a member of the function's class, and a method that was corrected before ``resume``
-takes effect. Definitions without such a name (in a function, or a lambda) are pickled by value.
-
-A cell with a class that is run again makes another class of the same name. State of the earlier class is converted when
-a function that uses the later one meets it first (``renewed``), as a transformation of state is applied.
-
->>> class Total: pass
->>> class Corrected: pass
->>> note({("__main__", "Total"): Total}, [])
->>> pickled, names = dumps(Total())
->>> names, type(loads(pickled, {("__main__", "Total"): Corrected})) is Corrected
-({('__main__', 'Total')}, True)
 """
 
 from __future__ import annotations
 
 import copy
-import enum
-import importlib
-import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import chain, islice
 from operator import itemgetter
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary, ref
-
-import cloudpickle
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.updates import Edits
-from fries_nb.errors import OperatorError
+from fries_nb.errors import FriesError, OperatorError
+from fries_nb.operators.pickled_states import Name, Renewed, copied
+from fries_nb.operators.states_to_save import StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
-
-Name = tuple[str, str]
-"""The module of a definition and its qualified name."""
-Definitions = Mapping[Name, Any]
-
-_names: WeakKeyDictionary[Any, Name] = WeakKeyDictionary()
-_known: dict[Name, dict[int, ref[Any]]] = {}
-_latest: WeakValueDictionary[Name, Any] = WeakValueDictionary()
-_definitions: ContextVar[Definitions] = ContextVar("definitions", default={})  # noqa: B039 (never changed)
-_shipped: ContextVar[dict[Name, Any] | None] = ContextVar("shipped", default=None)
-
-
-def note(shipped: Definitions, former: Iterable[tuple[Name, Any]]) -> None:
-    """Note the definitions that came with a function."""
-    for name, value in (*former, *shipped.items()):
-        if value.__qualname__ == name[1]:  # not what is found under another name, as for a class that was renamed
-            _names[value] = name
-        _known.setdefault(name, {})[id(value)] = ref(value)
-    _latest.update(shipped)
-    if (gathering := _shipped.get()) is not None:
-        gathering.update(shipped)
-
-
-@contextmanager
-def gathered() -> Iterator[dict[Name, Any]]:
-    """A block in which functions are unpickled; gives the definitions that come with them."""
-    before, shipped = _shipped.get(), dict[Name, Any]()
-    token = _shipped.set(shipped)
-    try:
-        yield shipped
-    finally:
-        _shipped.reset(token)
-        if before is not None:
-            before.update(shipped)
-
-
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """Makes instances of a function."""
-
-    load: Callable[[], Any]  # unpickles the function, each time a new one
-    definitions: Definitions  # the definitions that came with it
-
-    def __call__(self) -> Any:
-        """A new instance of the function, not opened; raises whatever unpickling raises."""
-        return self.load()
-
-
-def definitions_of(recipe: object) -> Definitions:
-    """The definitions that came with a function; none for one that was not shipped."""
-    return recipe.definitions if isinstance(recipe, Recipe) else {}
-
-
-class _ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle's pickler, which can pickle all enumerations."""
-
-    def reducer_override(self, value: Any) -> Any:
-        return with_aliases(value, super().reducer_override(value))
-
-
-class _ByName(_ByValue):
-    """Writes the names of definitions that came with a function."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.names: set[Name] = set()
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, type | FunctionType) and (name := _names.get(value)) is not None:
-            self.names.add(name)
-            return _found, name
-        return super().reducer_override(value)
-
-
-def with_aliases(value: Any, reduced: Any) -> Any:
-    """How cloudpickle pickles a value, but an ``Enum`` with its aliases, without which 3.1 cannot unpickle it."""
-    if not isinstance(value, enum.EnumMeta) or not isinstance(reduced, tuple) or len(reduced) != 6:
-        return reduced
-    make, (bases, name, qualified, _, *rest), (held, slots), *end = reduced
-    named: Mapping[str, enum.Enum] = value.__members__
-    members = {one: member.value for one, member in named.items()}
-    kept = {attribute: content for attribute, content in held.items() if attribute not in members}
-    return (make, (bases, name, qualified, members, *rest), (kept, slots), *end)
-
-
-def dumps(state: Any) -> tuple[bytes, set[Name]]:
-    """Pickle state for ``loads`` in any process; also returns the definitions that it needs."""
-    file = io.BytesIO()
-    pickler = _ByName(file)
-    pickler.dump(state)
-    return file.getvalue(), pickler.names
-
-
-class Pickles:
-    """Values that are pickled one after the other, as by ``dumps``; for ``loads`` of each.
-
-    Attributes:
-        ends: where each of them ends.
-    """
-
-    def __init__(self) -> None:
-        self.ends: list[int] = []
-        self._file = io.BytesIO()
-        self._pickler = _ByName(self._file)
-
-    def __len__(self) -> int:
-        return self._file.tell()
-
-    def add(self, value: Any) -> None:
-        """Pickle a value; raises whatever pickling raises, and is as before then."""
-        start = len(self)
-        try:
-            self._pickler.dump(value)
-        except BaseException:
-            self._file.truncate(self._file.seek(start))
-            raise
-        finally:
-            self._pickler.clear_memo()
-        self.ends.append(len(self))
-
-    @property
-    def content(self) -> bytes:
-        """All of them."""
-        return self._file.getvalue()
-
-
-def copied(state: Any) -> bytes:
-    """Pickle state for ``pickle.loads`` on the hosts of this run, which know its definitions."""
-    file = io.BytesIO()
-    _ByValue(file).dump(state)
-    return file.getvalue()
-
-
-def loads(pickled: bytes, definitions: Definitions) -> Any:
-    """Unpickle state."""
-    token = _definitions.set(definitions)
-    try:
-        return pickle.loads(pickled)
-    finally:
-        _definitions.reset(token)
-
-
-def _found(module: str, qualified: str) -> Any:
-    name = (module, qualified)
-    for definitions in (_definitions.get(), _latest):
-        if name in definitions:
-            return definitions[name]
-    if (found := imported(name)) is None:
-        raise OperatorError(f"it holds {gone(name)}")
-    return found
-
-
-def gone(name: Name) -> str:
-    """The words for a definition that is not there any more."""
-    module, qualified = name
-    return (
-        f"{qualified} of {module}, which is not defined there any more; define it under this name "
-        "(its methods may be corrected)"
-    )
-
-
-def imported(name: Name) -> Any:
-    """The class or function with this name in this process; ``None`` if there is none."""
-    module, qualified = name
-    try:
-        found = reduce(getattr, qualified.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError):
-        return None
-    return found if isinstance(found, type | FunctionType) else None
-
-
-@dataclass(frozen=True, eq=False)
-class Renewed:
-    """A transformation of state: to these definitions of its classes, and then by the user's transformation."""
-
-    definitions: Definitions
-    then: Callable[[Any], Any] | None
-
-    def __call__(self, state: Any) -> Any:
-        """The transformed state."""
-        state = loads(dumps(state)[0], self.definitions)
-        return state if self.then is None else self.then(state)
-
-
-def renewed(definitions: Definitions, then: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    """A transformation to these definitions if there have been others of the same names, followed by the user's."""
-    for name, value in definitions.items():
-        if any(one() not in (None, value) for one in list(_known.get(name, {}).values())):
-            return Renewed(definitions, then)
-    return then
-
 
 Transform = Callable[[Any], Any]
 _UNTOLD = object()
@@ -348,6 +132,66 @@ class _Kept:
     forms: list[_Form]
     unsorted: list[Any] | None = None
     sorted: dict[int, list[Any]] = field(default_factory=dict)
+    unread: _Unread | None = None
+    stored: _Stored = field(default_factory=lambda: _Stored())
+
+
+Reading = Callable[[], Iterator[tuple[Any, Any]]]
+"""Reads a bin from where it is stored: its keys, each with its state; raises a FriesError if that fails."""
+
+
+class UnreadableState(BaseException):
+    """A state cannot be read from where it is stored.
+
+    It is no ``Exception``, so that the error policy of an operator does not take it for a failure of its function.
+    """
+
+    def __init__(self, error: FriesError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(slots=True)
+class _Unread:
+    """Bins that have not been read since the restart, or only in part; of others no key is in memory."""
+
+    form: _Form  # the form of their states
+    left: dict[int, Reading]
+    keys: int  # number of keys that have not been read
+    begun: dict[int, Iterator[tuple[Any, Any]]] = field(default_factory=dict)
+
+    def read(self, bin: int, count: int | None = None) -> list[Any]:
+        """Read so many keys of a bin, or the rest of it; returns them."""
+        try:
+            if bin not in self.begun:
+                self.begun[bin] = self.left[bin]()
+            states = dict(islice(self.begun[bin], count))
+        except FriesError as error:
+            raise UnreadableState(error) from error
+        self.form.states.update(states)
+        self.keys -= len(states)
+        if count is None or len(states) < count:
+            del self.left[bin], self.begun[bin]
+        return [*states]
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What all versions share of what has been saved of the states, and of the attempt that is under way."""
+
+    number: int = 0  # that of the last attempt whose states were given away; 0 if the next one must have everything
+    names: set[Name] = field(default_factory=set)  # the definitions that the states need which were given away
+    same: _Form | None = None  # the states that are as they were then
+    gone_keys: dict[Any, None] = field(default_factory=dict)
+    gone_bins: set[int] = field(default_factory=set)
+    fixed: _Form | None = None  # the states at the last marker that are not pickled yet
+    under_way: StatesToSave | None = None
+    is_lost: bool = False  # whether nothing can build on what was given away, or is under way
+
+    @property
+    def counts(self) -> bool:
+        """Whether what goes from now on is, or may become, part of what is stored."""
+        return self.number != 0 or self.under_way is not None
 
 
 class KeyedState:
@@ -355,6 +199,9 @@ class KeyedState:
 
     Moves of bins and checkpoints rest on what is noted here of each key that comes and goes, so the dicts are never
     given away. ``None`` is not a state: such a key counts as never seen.
+
+    What is saved at a marker is a form of its own, and so is what has not been touched since. Both have a way to the
+    present form that changes nothing. A key goes it when it is touched, and is pickled when it leaves the former.
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
@@ -375,6 +222,9 @@ class KeyedState:
     def hold(self, other: KeyedState) -> None:
         """Have all states, which are taken to be in this form, while another version seemed to have them."""
         self._form.states, other._form.states = other._form.states, self._form.states
+        same = self._kept.stored.same
+        if same is not None and other._form in same.ways:
+            same.ways = {self._form: None}
 
     def close(self, versions: Iterable[KeyedState]) -> None:
         """Go on with the forms of these versions alone: no state gets into another one from now on."""
@@ -393,7 +243,9 @@ class KeyedState:
         forms, count = self._kept.forms, 0
         while len(forms) != count:
             led, count = {to for form in forms for to in form.ways}, len(forms)
-            forms = [one for one in forms if one.states or one in led or one is self._form]
+            used = {self._form, self._kept.stored.same, self._kept.stored.fixed}
+            used |= set() if self._kept.unread is None else {self._kept.unread.form}
+            forms = [one for one in forms if one.states or one in led or one in used]
         self._kept.forms = forms
 
     @property
@@ -407,27 +259,50 @@ class KeyedState:
     @property
     def live(self) -> Mapping[Any, Any]:
         """Key to state, of those in the form of the current configuration; to be read only."""
-        return MappingProxyType(self._form.states)
+        self.read_all()
+        ways = ((form, form.way_to(self._form)) for form in self._kept.forms)
+        alike = (form for form, way in ways if way is not None and not any(transform for _, transform in way))
+        return MappingProxyType({key: state for form in alike for key, state in form.states.items()})
 
     def get(self, key: Any) -> Any:
         """The state of ``key``, transformed if needed; ``None`` if it was never seen."""
         # If a transformation raises, the state is kept as it was before that one, for a later attempt.
         key = canonical_key(key)
         found = self._form.states.get(key)
+        same = self._kept.stored.same
+        if found is None and same is not None and key in same.states and self._form in same.ways:
+            found = self._form.states[key] = same.states.pop(key)  # the first row of a key behind a checkpoint
+            return found
         if found is None and (form := self._holder(key)) is not None:
-            for to, transform in form.way_to(self._form) or ():
-                found = form.states[key] if transform is None else transformed(form.states[key], (transform,), key)
-                to.states[key] = found
-                del form.states[key]
-                form = to
+            found = self._bring(key, form, self._form)
+        return found
+
+    def _bring(self, key: Any, form: _Form, to: _Form) -> Any:
+        """Bring the state of a key from one form to another; returns it as it is there, ``None`` if there is no way."""
+        way, stored = form.way_to(to), self._kept.stored
+        if way is None:
+            return None
+        found = form.states[key]
+        for following, transform in way:
+            if form is stored.fixed and stored.under_way is not None:
+                stored.under_way.save(key, found)
+            found = found if transform is None else transformed(found, (transform,), key)
+            following.states[key] = found
+            del form.states[key]
+            form = following
         return found
 
     def peek(self, key: Any) -> Any:
         """The state of ``key`` as ``get`` has it; of one that is in the form of another version, a copy."""
-        form = self._holder(canonical_key(key))
-        if form is None or form is self._form or self._form.way_to(form) is None:
+        key = canonical_key(key)
+        form = self._holder(key)
+        if form is None or form is self._form:
             return self.get(key)
-        return self._copy(form, form.states[canonical_key(key)]).revive(canonical_key(key))
+        if not any(transform for _, transform in form.way_to(self._form) or ()):
+            return form.states[key]
+        if self._form.way_to(form) is None:
+            return self.get(key)
+        return self._copy(form, form.states[key]).revive(key)
 
     def copy_of(self, key: Any) -> StateCopy | None:
         """A copy of the state of ``key``, which stays in the form that it is in; ``None`` if it was never seen."""
@@ -444,7 +319,44 @@ class KeyedState:
         return other
 
     def _holder(self, key: Any) -> _Form | None:
-        return next((form for form in self._kept.forms if key in form.states), None)
+        found = next((form for form in self._kept.forms if key in form.states), None)
+        if found is None and self._kept.unread is not None:
+            (bin,) = bins_of_keys([key]).tolist()
+            if bin in self._kept.unread.left:
+                self._read(bin)
+                return self._holder(key)
+        return found
+
+    # ---- bins that are not read yet
+
+    def _read(self, bin: int, count: int | None = None) -> None:
+        unread = self._kept.unread
+        assert unread is not None, "some bin is unread"
+        keys = unread.read(bin, count)
+        if self._kept.unsorted is not None:
+            self._kept.unsorted += keys
+        if not unread.left:
+            self._kept.unread = None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether some states have not been read since the restart."""
+        return self._kept.unread is not None
+
+    def read_some(self, count: int) -> bool:
+        """Read the states of so many keys of a bin; returns whether more are unread.
+
+        Raises:
+            UnreadableState: a bin cannot be read.
+        """
+        if (unread := self._kept.unread) is not None:
+            self._read(next(iter(unread.begun), None) or next(iter(unread.left)), count)
+        return self._kept.unread is not None
+
+    def read_all(self, count: int | None = None) -> None:
+        """Read all bins, or until so many keys are in memory; raises as ``read_some`` does."""
+        while (unread := self._kept.unread) is not None and (count is None or len(self) - unread.keys < count):
+            self._read(next(iter(unread.left)))
 
     def touch(self, key: Any) -> Any:
         """The state of ``key``, transformed or created if needed; raises as ``get`` does."""
@@ -457,18 +369,24 @@ class KeyedState:
     def put(self, key: Any, state: Any) -> None:
         """Set the state of ``key``, in the form of the current configuration."""
         key = canonical_key(key)
+        if self._kept.stored.under_way is not None:
+            self.get(key)  # what it replaces may have to be saved
         held = self._holder(key)
         if held is not None and held is not self._form:
             del held.states[key]
         self._form.states[key] = state
-        if held is None and self._kept.unsorted is not None:
-            self._note(key)
+        if held is None:
+            self._kept.stored.gone_keys.pop(key, None)
+            if self._kept.unsorted is not None:
+                self._note(key)
 
     def drop(self, key: Any) -> None:
         """Remove the state of ``key``, which counts as never seen from then on; idempotent."""
         key = canonical_key(key)
-        for states in self._all():
-            states.pop(key, None)
+        if self._kept.stored.under_way is not None or self._kept.unread is not None:
+            self.get(key)  # it may have to be saved, and is to go from what is stored
+        if sum(states.pop(key, None) is not None for states in self._all()) and self._kept.stored.counts:
+            self._kept.stored.gone_keys[key] = None
 
     def _all(self) -> list[dict[Any, Any]]:
         """The oldest states first, as far as that is known."""
@@ -498,23 +416,121 @@ class KeyedState:
     @property
     def waiting(self) -> int:
         """Number of keys that have not been transformed yet."""
-        return len(self) - len(self._form.states)
+        ways = ((form, form.way_to(self._form) or ()) for form in self._kept.forms)
+        waiting = [form for form, way in ways if any(transform for _, transform in way)]
+        unread = self._kept.unread
+        return sum(len(form.states) for form in waiting) + (unread.keys if unread and unread.form in waiting else 0)
 
-    def load(self, states: dict[Any, Any]) -> None:
-        """Replace all states, which are in the form of the current configuration."""
+    def load(self, states: dict[Any, Any], stored_as: int = 0, names: Iterable[Name] = ()) -> None:
+        """Replace all states, which are in the form of the current configuration.
+
+        Args:
+            states: key to its state.
+            stored_as: number of the attempt to save states on which the next one builds; 0 if they are stored nowhere.
+            names: the definitions that stored states need.
+        """
         self._form.states = {canonical_key(key): state for key, state in states.items()}
         self._form.ways.clear()
         self._kept = _Kept([self._form])
+        if stored_as:
+            same = _Form(self._form.states, {self._form: None})
+            self._form.states = {}
+            self._kept = _Kept([same, self._form], stored=_Stored(stored_as, set(names), same))
+
+    def load_later(self, bins: Mapping[int, Reading], keys: int, stored_as: int, names: Iterable[Name]) -> None:
+        """Have the states of these bins, each of which is read when a key of it is asked for, or by ``read_some``.
+
+        Args:
+            bins: bin to what reads its states, in the form of the current configuration.
+            keys: number of keys that they have together.
+            stored_as: see ``load``.
+            names: see ``load``.
+        """
+        self.load({}, stored_as, names)
+        form = self._kept.stored.same or self._form
+        if bins:
+            self._kept.unread = _Unread(form, dict(bins), keys)
 
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
-        for states in self._all()[:-1]:
-            for key in list(states):
+        self.read_all()
+        self._settle([form for form in self._kept.forms if form is not self._form])
+
+    def _settle(self, forms: Iterable[_Form]) -> None:
+        for form in forms:
+            for key in list(form.states):
                 self.touch(key)
         self._forget_unused()
 
+    # ---- what is saved at a marker
+
+    def begin_saving(self) -> StatesToSave:
+        """Begin to save the states as they are now; ``save_some`` goes on. An attempt under way is given up."""
+        stored, own = self._kept.stored, self._form
+        earlier, stored.under_way = stored.under_way, None
+        since = stored.number if earlier is None else earlier.since
+        builds = bool(since or earlier) and stored.same is not None and stored.same.ways == {own: None}
+        builds = builds and not stored.is_lost
+        if own.ways:  # another version has the states in a form of its own
+            if not builds:
+                self.read_all()
+            spared = (own, stored.same) if builds else (own,)
+            self._settle([form for form in self._kept.forms if form not in spared])
+        fixed = _Form(dict(own.states), {own: None})
+        own.states.clear()  # and not another dict, since ``find`` has been given away
+        for form in () if own.ways else self._kept.forms:
+            if form is not stored.same or not builds:
+                form.ways = {fixed if to is own else to: transform for to, transform in form.ways.items()}
+        attempt = StatesToSave()
+        if builds:
+            attempt = StatesToSave(since, stored.gone_keys, stored.gone_bins, stored.names, earlier)
+        same = stored.same if builds else _Form({}, {own: None})
+        assert same is not None, "see builds"
+        self._kept.forms = [same, *(form for form in self._kept.forms if form not in (same, own)), fixed, own]
+        self._kept.stored = _Stored(stored.number, stored.names, same, fixed=fixed, under_way=attempt)
+        return attempt
+
+    def save_some(self, count: int) -> bool:
+        """Pickle the states of so many keys, or encode a bin; returns whether anything is left to do.
+
+        Raises:
+            OperatorError: the transformation of a state has failed.
+        """
+        stored = self._kept.stored
+        attempt, fixed, same, unread = stored.under_way, stored.fixed, stored.same, self._kept.unread
+        if attempt is None or fixed is None or same is None or attempt.failure is not None:
+            return False
+        if unread is not None and unread.form is not same and unread.form.way_to(fixed) is not None:
+            return self.read_some(count) or True  # what is stored has another form, or cannot be built on
+        for form in self._kept.forms:
+            if form is not fixed and form.states and form.way_to(fixed) is not None:
+                for key in [*islice(reversed(form.states), max(0, count))]:  # its front soon consists of gaps
+                    self._bring(key, form, fixed)
+                    count -= 1
+        while count > 0 and fixed.states:
+            key, state = fixed.states.popitem()
+            attempt.save(key, state)
+            same.states[key] = state
+            count -= 1
+        return bool(count <= 0 or attempt.encode())
+
+    def end_saving(self, number: int) -> None:
+        """End an attempt: all states have been given away, to be stored as this number, or it has failed (0)."""
+        stored = self._kept.stored
+        assert stored.under_way is not None, "it was begun"
+        stored.number, stored.names = number, stored.under_way.names
+        stored.is_lost = stored.is_lost or not number
+        stored.under_way = stored.fixed = None
+        self._forget_unused()
+
+    def save_all_again(self) -> None:
+        """Let the next attempt save everything, since nothing can build on what was to be stored."""
+        self._kept.stored.is_lost = True
+
     def sort_keys(self, count: int) -> bool:
         """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""
+        if self._kept.unread is not None:
+            return self.read_some(count) or True
         if self._kept.unsorted is None:
             self._kept.unsorted, self._kept.sorted = self.keys(), {}
         some = self._kept.unsorted[-count:]
@@ -522,6 +538,11 @@ class KeyedState:
         for key, bin_ in zip(some, bins_of_keys(some).tolist(), strict=True):
             self._kept.sorted.setdefault(bin_, []).append(key)
         return bool(self._kept.unsorted)
+
+    def leave(self, bin_: int) -> None:
+        """Record that all keys of a bin have been taken, to go on elsewhere."""
+        if self._kept.stored.counts:
+            self._kept.stored.gone_bins.add(bin_)
 
     def keys_of(self, bin_: int) -> list[Any]:
         """The keys of a bin, all keys being sorted; it is not asked for the same bin again, since they are taken."""
@@ -542,15 +563,18 @@ class KeyedState:
 
     def keys(self) -> list[Any]:
         """All keys, those that came last last, also of states that have not been transformed yet."""
+        self.read_all()
         return list(chain.from_iterable(self._all()))
 
     def newest(self, count: int) -> list[Any]:
         """At most so many keys, those that came last first, also of states that have not been transformed yet."""
+        self.read_all(count)
         return list(islice(chain.from_iterable(map(reversed, reversed(self._all()))), count))
 
     def spread(self, count: int) -> list[Any]:
         """At most so many keys from everywhere, evenly."""
-        step = max(1, -(-len(self) // max(1, count)))
+        self.read_all(count)
+        step = max(1, -(-sum(map(len, self._all())) // max(1, count)))
         return list(islice(chain.from_iterable(self._all()), 0, None, step))
 
     def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
@@ -563,6 +587,8 @@ class KeyedState:
     def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
         """Add the states of keys that it has none of."""
         same = {canonical_key(key): state for key, state in states.items()}
+        for key in same:
+            self._kept.stored.gone_keys.pop(key, None)
         if self._kept.unsorted is not None:
             self._kept.unsorted += same
         if not missed:
@@ -576,6 +602,7 @@ class KeyedState:
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived."""
+        self.read_all(count)
         copies: list[StateCopy] = []
         for form in (self._form, *(one for one in self._kept.forms if one is not self._form)):
             some = islice(form.states.values(), count - len(copies))
@@ -597,4 +624,4 @@ class KeyedState:
         return grouped
 
     def __len__(self) -> int:
-        return sum(map(len, self._all()))
+        return sum(map(len, self._all())) + (self._kept.unread.keys if self._kept.unread is not None else 0)

@@ -363,6 +363,11 @@ class Agenda:
     def _all(self) -> Iterator[Entry]:
         return ((time, key) for time, keys in self._entries.items() for key in keys)
 
+    def as_now(self) -> Iterator[Entry]:
+        """The entries of now, to be taken while others come and go: what they are in is copied at once."""
+        entries = {time: dict(keys) for time, keys in self._entries.items()}
+        return ((time, key) for time, keys in entries.items() for key in keys)
+
     def load(self, entries: Iterable[Entry], fired: Fired, fired_in: Mapping[int, Fired] | None = None) -> None:
         """Add saved entries, whose pointstamps are counted already, or by whoever restores them (see ``held``)."""
         self._fired_in = dict(fired_in or {})
@@ -465,6 +470,11 @@ class EndAgenda(Agenda):
 
     def _all(self) -> Iterator[Entry]:
         return ((self._ends.get(key, time), key) for key, time in self._at.items())
+
+    def as_now(self) -> Iterator[Entry]:
+        """The ends of now; see ``Agenda.as_now``."""
+        at, ends = dict(self._at), dict(self._ends)
+        return ((ends[key] if key in ends else time, key) for key, time in at.items())
 
     def _add(self, entries: Iterable[Entry]) -> None:
         held = list(entries)

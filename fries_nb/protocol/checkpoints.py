@@ -110,8 +110,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
         rerouted: those of them that have added it, or replaced its out-edges only.
-        bins: bin number to the pickled dict from key to state, in the form of the last applied change but ``canaries``.
-        counts: bin number to the number of its keys.
+        bins: bin number to the parts of its states, the oldest first (see ``operators.pickled_states``), in the form of
+            the last applied change but ``canaries``.
+        keys: number of keys that have a state.
+        since: in one that is taken, the number of the one before on which it builds: ``bins`` has only what has come
+            since then; 0 if it has everything. In one that is read, the number on which the next may build, or 0.
+        gone: the bins that have left since then; what was stored of them does not count.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
@@ -134,7 +138,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     index: int
     processed: int
     applied: tuple[str, ...] = ()
-    bins: dict[int, bytes] = {}
+    bins: dict[int, tuple[bytes, ...]] = {}
     traced: tuple[int, int, int] = (0, 0, 0)
     positions: dict[int, Position | None] = {}
     bounds: dict[int, int] = {}
@@ -147,7 +151,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     feedback: tuple[LoggedFrame, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     rerouted: tuple[str, ...] = ()
-    counts: dict[int, int] = {}
+    keys: int = 0
+    since: int = 0
+    gone: tuple[int, ...] = ()
     canaries: tuple[str, ...] = ()
     brought_out: dict[int, int] = {}
     names: dict[str, dict[str, str]] = {}
@@ -383,6 +389,7 @@ class ParkedOperator(msgspec.Struct, frozen=True):
         readers: of a source, the number of its workers that had splits, if not all.
         needs: the user's definitions that its state needs.
         error: why a part of it could not be stored; empty if all is.
+        earlier: file to the earlier ones that it needs, if any.
     """
 
     snapshots: dict[str, str]
@@ -391,6 +398,7 @@ class ParkedOperator(msgspec.Struct, frozen=True):
     readers: int = 0
     needs: tuple[tuple[str, str], ...] = ()
     error: str = ""
+    earlier: dict[str, tuple[str, ...]] = {}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -413,6 +421,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         needs: operator to the user's definitions that its state needs: module and qualified name of each.
         parked: files with states of removed operators, which must be kept as long as this record.
         reach: how far rows had come before it, if they have identities; see ``rollout``.
+        earlier: file of ``snapshots`` or ``parked`` to those of earlier checkpoints whose parts it names.
     """
 
     run: str
@@ -430,6 +439,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
     needs: dict[str, tuple[tuple[str, str], ...]] = {}
     parked: tuple[str, ...] = ()
     reach: Reach = Reach()
+    earlier: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """All files that it needs, each once."""
+        earlier = (name for names in self.earlier.values() for name in names)
+        return list(dict.fromkeys((*self.snapshots.values(), *self.parked, *earlier)))
 
     def all_ended(self, operator: str) -> bool:
         """Whether all workers of an operator had ended."""
@@ -438,12 +454,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def of(self, operator: str) -> ParkedOperator:
         """What it holds of an operator that was removed since."""
         held = {f"{operator}[{index}]" for index in range(self.workers[operator])}
+        snapshots = {worker: name for worker, name in self.snapshots.items() if worker in held}
         return ParkedOperator(
-            {worker: name for worker, name in self.snapshots.items() if worker in held},
+            snapshots,
             self.workers[operator],
             self.tables.get(operator, b""),
             self.readers.get(operator, 0),
             self.needs.get(operator, ()),
+            earlier={name: self.earlier[name] for name in snapshots.values() if name in self.earlier},
         )
 
     def with_parked(self, parked: Mapping[str, ParkedOperator]) -> Checkpoint:
@@ -468,6 +486,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
             tables=self.tables | {name: one.table for name, one in unknown.items() if one.table},
             readers=self.readers | {name: one.readers for name, one in unknown.items() if one.readers},
             needs=self.needs | {name: one.needs for name, one in unknown.items() if one.needs},
+            earlier=self.earlier | {name: names for one in unknown.values() for name, names in one.earlier.items()},
         )
 
     def has_forgotten(self, change: str, number: int) -> bool:

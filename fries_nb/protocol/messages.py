@@ -545,6 +545,7 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
         size: size of the file in bytes, reported by the first worker of a chain; 0 for the others.
         error: why it could not be written; empty if it is stored.
         needs: see ``checkpoints.Snapshot``.
+        earlier: the files of earlier snapshots that the file needs.
     """
 
     epoch: int
@@ -553,6 +554,7 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
     size: int = 0
     error: str = ""
     needs: tuple[tuple[str, str], ...] = ()
+    earlier: tuple[str, ...] = ()
 
 
 class Parked(msgspec.Struct, frozen=True, tag=True):

@@ -311,7 +311,7 @@ def _described(region: StoredCheckpoint, name: str) -> tuple[Any, ...]:
         region.record.workers.get(name, len(workers)),
         len(region.ended(name)),
         sum(worker.snapshot.processed for worker in workers) if workers else None,
-        sum(sum(worker.snapshot.counts.values()) for worker in workers),
+        sum(worker.snapshot.keys for worker in workers),
         sum(worker.bytes for worker in workers),
         name in region.flow.removed,
     )
@@ -404,14 +404,15 @@ def _difference(before: Sequence[StoredWorker], after: Sequence[StoredWorker], k
         added += len(new.keys() - old.keys())
         removed += len(old.keys() - new.keys())
         changed += sum(not _is_same(old[key], new[key]) for key in old.keys() & new.keys())
-    counts = [sum(sum(worker.snapshot.counts.values()) for worker in workers) for workers in (before, after)]
+    counts = [sum(worker.snapshot.keys for worker in workers) for workers in (before, after)]
     sizes = [sum(worker.bytes for worker in workers) for workers in (before, after)]
     return (*counts, added, removed, changed, *sizes)
 
 
-def _digests(workers: Iterable[StoredWorker], bin: int, keyed: bool) -> list[tuple[int, bytes]]:
-    """The digests of a bin's pickled states; a key has one owner, and without a key each worker has a state."""
-    return [(0 if keyed else worker.index, worker.bins[bin].blob.digest) for worker in workers if bin in worker.bins]
+def _digests(workers: Iterable[StoredWorker], bin: int, keyed: bool) -> list[tuple[int, tuple[bytes, ...]]]:
+    """The digests of a bin's parts; a key has one owner, and without a key each worker has a state."""
+    held = ((0 if keyed else worker.index, worker.bins[bin]) for worker in workers if bin in worker.bins)
+    return [(index, tuple([place.blob.digest for place in places])) for index, places in held]
 
 
 def _states(workers: Iterable[StoredWorker], bin: int, keyed: bool) -> dict[Any, Any]:

@@ -436,6 +436,7 @@ class Cluster:
         incarnation = self.controller.incarnation + 1
         restoration = with_deferred(self.graph, self.store.restoration())
         complete(restoration.checkpoint, self.store.sinks)
+        self.store.begin(incarnation)
         self._lead(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
         self.store.resume()

@@ -10,7 +10,7 @@ The settings of a seeded cluster, which survive its hosts and its driver.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,12 +23,12 @@ from fries_nb.host.host_workers import Assembly
 from fries_nb.host.region_spec import Options, RegionSpec, without_functions
 from fries_nb.operators.state import keeps_state
 from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.protocol.checkpoints import Restoration, Snapshot
+from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import progress_of
-from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.readers import Rows, plans_of
 from fries_nb.simulation.store import Store
+from fries_nb.storage.restored_states import RestoredStates, read_states
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.transport.sockets import HostKeys
 from fries_nb.worker.snapshot import Redistribution
@@ -166,12 +166,13 @@ class Deployment:
         plans = plans_of(self.graph, self.inputs, self.store.cut_by(self.graph))
         return {name: [split.number for split in plan.splits] for name, plan in plans.items()}
 
-    def assembly(self, topology: Topology, restoration: Restoration, redistribution: Redistribution) -> Assembly:
-        """The assembly of an incarnation's workers, with the snapshots from which they are restored."""
+    def assembly(self, restoration: Restoration, states: RestoredStates) -> Assembly:
+        """The assembly of an incarnation's workers, with the states with which they begin."""
         given = {one.name: one.function for one in self.graph.operators if one.traits.holds is not Holds.ENDPOINT}
         return Assembly(
             restoration=restoration,
-            snapshots={worker: self.snapshot(worker, redistribution) for worker in topology.workers},
+            snapshots=states.snapshots,
+            unread=states.unread,
             payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
             letters=[operator.name for operator in self.graph.operators if isinstance(operator.on_error, Sink)],
             window=self.window,
@@ -181,10 +182,6 @@ class Deployment:
             progress=self.progress,
         )
 
-    def snapshot(self, worker: WorkerId, redistribution: Redistribution) -> Snapshot | None:
-        """The snapshot from which a worker is restored; ``None`` without one."""
-        record, needed = redistribution.checkpoint, redistribution.read_from(worker)
-        if record is None:
-            return None
-        held = {each: self.store.snapshot(record.snapshots[str(each)], each) for each in needed}
-        return redistribution.snapshot(worker, held)
+    def restored(self, workers: Iterable[WorkerId], redistribution: Redistribution) -> RestoredStates:
+        """The states with which workers begin."""
+        return read_states(self.store, redistribution, [*workers])

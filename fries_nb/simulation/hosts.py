@@ -33,7 +33,7 @@ from typing import Any
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import Positions
-from fries_nb.errors import OperatorError
+from fries_nb.errors import CheckpointError, OperatorError
 from fries_nb.host.host_workers import configuration_of
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
@@ -44,9 +44,12 @@ from fries_nb.protocol.messages import (
     Answer,
     Chained,
     ChannelId,
+    Commit,
     Control,
+    Done,
     End,
     Failed,
+    Fcm,
     Rehearse,
     SetChain,
     TopologyAdopted,
@@ -62,6 +65,8 @@ from fries_nb.simulation.seeded_calls import SeededCalls
 from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
+from fries_nb.storage.restored_states import NOTHING_RESTORED, RestoredStates
+from fries_nb.storage.saver import SnapshotWriter
 from fries_nb.transport.envelopes import (
     AddWorkers,
     Chunk,
@@ -204,6 +209,7 @@ class Hosts:
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[int, events.Save | events.Park]] = []
+        self._epochs: dict[int, int] = {}  # marker of the last checkpoint to its epoch
         self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
@@ -213,7 +219,9 @@ class Hosts:
         self.chains = SeededChains(self, plan.clock)
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
-        assembly = plan.assembly(self.topology, restoration, self._redistribution)
+        states = plan.restored(self.topology.workers, self._redistribution)
+        self._writers = {host: self._writer(host, states) for host in range(plan.hosts)}
+        assembly = plan.assembly(restoration, states)
         earlier = plan.store.earlier(self.topology.workers)
         self._assembly = replace(assembly, earlier=earlier, calls=self._calls_of)
         for host in range(plan.hosts):
@@ -227,6 +235,11 @@ class Hosts:
         self._all = list(self.workers.values())
 
     # ---- construction
+
+    def _writer(self, host: int, states: RestoredStates = NOTHING_RESTORED) -> SnapshotWriter:
+        """What writes the snapshots of a host's workers, which begin with these states."""
+        stored = {worker: parts for worker, parts in states.stored.items() if self.host_of(worker) == host}
+        return SnapshotWriter(self._plan.store, self.incarnation, stored)
 
     def _supply(self) -> Supply:
         plan = self._plan
@@ -455,22 +468,29 @@ class Hosts:
             self.network.put((network.LaneKind.CONTROL, host), (host, order))
 
     def _save(self) -> None:
-        host, order = self._saves.pop(self._random.randrange(len(self._saves)))
+        host, _ = self._random.choice(self._saves)
+        at = next(at for at, (other, _) in enumerate(self._saves) if other == host)  # one thread of a host writes
+        _, order = self._saves.pop(at)
         if not self._saves:
             self.draws.discard(("save", None))
         if host in self.dead:
             return
-        if self._plan.fate.disk_is_full():
-            first = WorkerId(order.snapshots[0].operator, order.snapshots[0].index)
-            self._answer(host, order.failed(first, "no space left on device"))
-            return
-        for saved in self._written(order):
-            self._answer(host, saved)
+        with self._plan.store.full(self._plan.fate.disk_is_full()):
+            answers, is_lost = self._written(host, order)
+        for answer in answers:
+            self._answer(host, answer)
+        for one in order.snapshots if is_lost else ():
+            self.give(WorkerId(one.operator, one.index), events.StatesLost(WorkerId(one.operator, one.index)))
 
-    def _written(self, order: events.Save | events.Park) -> Iterator[Answer]:
-        name = self._plan.store.save(order.place, self.incarnation, order.snapshots)
-        for snapshot in order.snapshots:
-            yield order.written(snapshot, name, 0)
+    def _written(self, host: int, order: events.Save | events.Park) -> tuple[list[Answer], bool]:
+        """Store snapshots; the answers, and whether they are lost."""
+        if host not in self._writers:  # it has come since
+            self._writers[host] = self._writer(host)
+        try:
+            return self._writers[host].write(order), False
+        except CheckpointError as error:
+            first = WorkerId(order.snapshots[0].operator, order.snapshots[0].index)
+            return [order.failed(first, str(error))], bool(order.number)
 
     def _work(self, id_: WorkerId) -> None:
         worker = self.workers[id_]
@@ -512,6 +532,8 @@ class Hosts:
 
     def tell(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message to a worker."""
+        if isinstance(control, Fcm) and isinstance(control.marker.action, Commit):
+            self._epochs = {control.marker.id: control.marker.action.epoch}  # one commit at a time
         self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
 
     def wake(self, source: WorkerId) -> None:
@@ -549,9 +571,6 @@ class Hosts:
         if isinstance(instruction, events.TellController):
             self._answer(host, instruction.answer)
         elif isinstance(instruction, events.Save | events.Park):
-            if isinstance(instruction, events.Save):
-                saved = [WorkerId(one.operator, one.index) for one in instruction.snapshots]
-                self._plan.store.note(instruction.epoch, saved)
             self._saves.append((host, instruction))
             self.draws.add(("save", None))
         elif isinstance(instruction, events.Traced):
@@ -574,6 +593,8 @@ class Hosts:
             self._answer(self.host_of(worker), answer)
 
     def _answer(self, host: int, answer: Answer) -> None:
+        if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
+            self._plan.store.note(self._epochs[answer.marker], [answer.worker])
         self._say(host, answer)
 
     def _say(self, host: int, answer: Answer | HostMessage) -> None:
@@ -605,8 +626,8 @@ class Hosts:
             if lane[0] is network.LaneKind.ANSWERS:
                 taken = [self.network.take(lane) for _ in range(count)]
                 yield from (one for one in taken if not isinstance(one, HostMessage))
-        for _, order in self._saves:
-            yield from self._written(order)
+        for host, order in self._saves:
+            yield from self._written(host, order)[0]
 
     def _lives(self, worker: WorkerId) -> bool:
         return self.host_of(worker) not in self.dead

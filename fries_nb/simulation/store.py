@@ -1,13 +1,16 @@
 """The storage of the seeded cluster, which survives kills: snapshots, records, decisions, closed parts, and output.
 
 It holds what a real run keeps in its checkpoint directory and its sinks' directories, with the guarantees of a disk:
-writes are atomic and durable. It also holds the trace, as an external observer would.
+writes are atomic and durable. Files of snapshots have the content that they have on a disk, and are deleted as there.
+It also holds the trace, as an external observer would.
 
+>>> from fries_nb.protocol.checkpoints import Snapshot
+>>> from fries_nb.storage.snapshot_files import read_file_of_snapshots, write_snapshots
 >>> store = Store()
 >>> store.restoration().checkpoint is None
 True
->>> name = store.save("3", 1, (Snapshot("FM", 0, processed=7),))
->>> store.snapshot(name, WorkerId("FM", 0)).processed
+>>> name, _ = write_snapshots(store, "3", 1, [Snapshot("FM", 0, processed=7)])
+>>> read_file_of_snapshots(store, name)[0].processed
 7
 
 A sink that keeps its rows in memory.
@@ -16,10 +19,10 @@ A sink that keeps its rows in memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from fries_nb.connectors.sink import RuntimeSink
@@ -30,13 +33,15 @@ from fries_nb.protocol.checkpoints import (
     Checkpoint,
     CommittedChange,
     Restoration,
-    Snapshot,
     in_effect,
     without_superseded,
 )
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.rollout import Reach
 from fries_nb.protocol.trace import EarlierRecords, WorkerRecord, earlier_records, last_word
+from fries_nb.storage.checkpoint_store import KEPT
+from fries_nb.storage.durable import NO_KEY
+from fries_nb.storage.stored_parts import forgotten_files
 
 
 class ListPort:
@@ -199,7 +204,9 @@ class Store:
         # ``is_full``: whether the record that is being written does not fit on the disk
         self._is_full, self._sink_fails = is_full, sink_fails
         self._begun: dict[str, int] = {}
-        self._files: dict[str, bytes] = {}
+        self._has_no_room = False
+        self._begun_last = 1  # the current incarnation
+        self.files: dict[str, bytes] = {}  # files of snapshots
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
         # the changes that the checkpoint includes from which the last driver has resumed the run
@@ -209,16 +216,29 @@ class Store:
 
     # ---- checkpoints
 
-    def save(self, place: str, incarnation: int, snapshots: tuple[Snapshot, ...]) -> str:
-        """Write the snapshots of a chain's operators as one file; returns its name."""
-        name = f"{place}-{incarnation}/{snapshots[0].operator}-{snapshots[0].index}"
-        self._files[name] = msgspec.msgpack.encode(snapshots)
-        return name
+    place, run, key = "the store", "r", NO_KEY
 
-    def snapshot(self, name: str, worker: WorkerId) -> Snapshot:
-        """Read a worker's snapshot from a file."""
-        held = msgspec.msgpack.decode(self._files[name], type=tuple[Snapshot, ...])
-        return next(snapshot for snapshot in held if worker == (snapshot.operator, snapshot.index))
+    @contextmanager
+    def opened(self, name: str) -> Iterator[pa.NativeFile]:
+        """See ``SnapshotDirectory``."""
+        if name not in self.files:
+            raise FileNotFoundError(f"there is no file {name}")
+        yield pa.BufferReader(self.files[name])
+
+    def write(self, name: str, content: bytes) -> None:
+        """See ``SnapshotDirectory``."""
+        if self._has_no_room:
+            raise OSError("no space left on device")
+        self.files[name] = content
+
+    @contextmanager
+    def full(self, is_full: bool) -> Iterator[None]:
+        """A block in which the disk may be full."""
+        self._has_no_room = is_full
+        try:
+            yield
+        finally:
+            self._has_no_room = False
 
     def keep(self, record: Checkpoint) -> None:
         """Write the record of a checkpoint. The trace of workers that had ended is complete then.
@@ -240,9 +260,12 @@ class Store:
 
     def begin(self, incarnation: int) -> None:
         """Begin another incarnation, whose files have other names."""
+        self._begun_last = incarnation
 
     def tidy(self) -> None:
-        """Nothing is deleted: laws compare all records."""
+        """Delete the files of snapshots that the last records do not need; the records stay, for laws compare all."""
+        for name in forgotten_files(self.files, self.records[-KEPT:], self._begun_last):
+            del self.files[name]
 
     def release(self) -> None:
         """No other attempt waits for it."""

@@ -323,7 +323,8 @@ class ThreadedHosts(Hosts):
         begin = structs.replace(added, earlier=self._plan.store.earlier(topology.workers))
         parked = redistribution_of(begin, topology.graph)
         known = [worker for worker in topology.workers if not parked.is_added(worker.operator)]
-        held = {one: found for one in known if (found := self._plan.snapshot(one, parked)) is not None}
+        states = self._plan.restored(known, parked)
+        held = {one: found for one, found in states.snapshots.items() if found is not None}
 
         def make(own: Topology, wiring: Wiring) -> HostedWorker:
             worker = self._assembly.added(wiring, begin, version, held)

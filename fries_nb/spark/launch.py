@@ -34,7 +34,7 @@ from fries_nb.driver.driver import Driver
 from fries_nb.driver.driver_core import Told
 from fries_nb.errors import CheckpointError, DataflowError, SinkError, exception_text
 from fries_nb.host.region_spec import Additions, Options, RegionSpec, without_functions
-from fries_nb.operators.state import Name, gone, imported
+from fries_nb.operators.pickled_states import Name, gone, imported
 from fries_nb.protocol.trace import SourceRow, place_of
 from fries_nb.spark import interrupt
 from fries_nb.spark.catalog import sink_of

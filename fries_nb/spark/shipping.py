@@ -35,7 +35,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.errors import DataflowError, exception_text
-from fries_nb.operators.state import Name, imported, note, with_aliases
+from fries_nb.operators.pickled_states import Name, imported, note, with_aliases
 from fries_nb.spark.session import check_kind
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ The layout of a checkpoint directory, and which of its files are valid.
                                             when both records have forgotten it
     sources/<name>-<attempt>.msgpack        the rows that each worker of a replay reads
     targets/<name>-<attempt>.msgpack        the sinks, pickled: what to commit to, if a later dataflow lacks one
-    states/<epoch>-<attempt>/               snapshots of workers
+    states/<epoch>-<attempt>/               snapshots of workers, which also name parts of earlier ones
     complete/<epoch>-<attempt>.json         the record that completes a checkpoint; the last two are kept
     staged/<attempt>/, sinks/<name>/        rows staged for hosts; contents of memory sinks
 
@@ -30,7 +30,7 @@ import contextlib
 import errno
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -40,8 +40,9 @@ from pyarrow import fs
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
-from fries_nb.protocol.checkpoints import PARKED, Checkpoint, CommittedChange, Restoration, in_effect
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.storage.blob_files import Blob, verify_blobs
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import (
     NO_KEY,
@@ -66,7 +67,16 @@ from fries_nb.storage.flow_shape import (
     refused,
     shape_of,
 )
-from fries_nb.storage.snapshot_files import STATES, SnapshotStore, blobs_of, read_snapshots, seal_name, verify_blobs
+from fries_nb.storage.snapshot_files import (
+    STATES,
+    SnapshotStore,
+    blobs_of,
+    earlier_of,
+    indexed_as,
+    read_snapshots,
+    seal_name,
+)
+from fries_nb.storage.stored_parts import IndexedFile, forgotten_files, is_past
 
 COMPLETE = "complete"
 DECISIONS = "decisions"
@@ -139,13 +149,24 @@ class Location:
         except (OSError, ValueError) as error:
             raise self.damaged(name, error) from error
 
-    def verify(self, name: str, run: str) -> None:
-        """Check all of a file of snapshots, of any size; raises a CheckpointError as ``read`` does."""
+    def verify(self, file: str, run: str) -> tuple[IndexedFile, tuple[IndexedFile, ...]]:
+        """Check all of a file of snapshots, of any size; raises a CheckpointError as ``read`` does.
+
+        Returns:
+            The file, and the earlier ones that it needs, which are not checked.
+        """
+        name, found = f"{STATES}/{file}", list[bytes]()
+
+        def listed(index: bytes) -> Sequence[Blob]:
+            found.append(index)
+            return blobs_of(index)
+
         try:
             with self.filesystem.open_input_stream(f"{self.root}/{name}") as stream:
-                verify_blobs(stream, seal_name(run, name), self.key, blobs_of)
+                verify_blobs(stream, seal_name(run, name), self.key, listed)
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise self.damaged(name, error) from error
+        return indexed_as(file, found[0]), earlier_of(found[0])
 
     def damaged(self, name: str, error: Exception) -> CheckpointError:
         """The error for a damaged file."""
@@ -304,15 +325,19 @@ def _numbered(at: Location, directory: str, number: int) -> list[str]:
 
 
 def _check_snapshots(at: Location, record: Checkpoint, run: str, thoroughly: bool) -> None:
-    names = [f"{STATES}/{name}" for name in dict.fromkeys(record.snapshots.values())]
     if not thoroughly:
-        for name in names:
-            if not at.has(name):
-                raise CheckpointError(f"the checkpoint at {at.path} is damaged: {name} has gone")
+        for name in record.files:
+            if not at.has(f"{STATES}/{name}"):
+                raise CheckpointError(f"the checkpoint at {at.path} is damaged: {STATES}/{name} has gone")
         return
     with ThreadPoolExecutor(_VERIFYING, "fries-verify") as threads:
-        for _ in threads.map(lambda name: at.verify(name, run), names):
-            pass
+        checked = list(threads.map(lambda name: at.verify(name, run), record.files))
+    known, own = {file.name: file for file, _ in checked}, {*record.snapshots.values(), *record.parked}
+    for file, earlier in checked:
+        # What an earlier file has needed itself may have gone.
+        if file.name in own and (others := [one.name for one in earlier if known.get(one.name) != one]):
+            error = ValueError(f"it is not the file that {STATES}/{file.name} names")
+            raise at.damaged(f"{STATES}/{others[0]}", error)
 
 
 def _of_another_format(path: str, version: int) -> str:
@@ -347,6 +372,7 @@ class CheckpointStore:
         then = since.checkpoint.decisions if since.checkpoint is not None else 0
         self._last_decision = max([then, *(numbered(name) for name in found.decisions)])
         self._doubtful: set[str] = set()
+        self._stored: dict[str, set[str]] = {}  # directory of past snapshots to its files
         self._unwritten: dict[str, bytes] = {}  # file to its content, which has to last from the next record on
         self._shapes: set[str] = set()  # decisions by which the dataflow is another one than that of the attempt's file
 
@@ -620,18 +646,21 @@ class CheckpointStore:
             del self._decisions[name]
 
     def _forget_states(self) -> None:
-        held = (name for record in self._records.values() for name in (*record.snapshots.values(), *record.parked))
-        needed = {name.partition("/")[0] for name in held}
-        last = max((record.epoch for record in self._records.values()), default=0)
-        for name in self._at.names(STATES):
-            epoch, _, attempt = name.partition("-")
-            is_parked = name.startswith(PARKED)
-            attempt = attempt.rpartition("-")[2]
-            if name in needed or not (is_parked or epoch.isdigit()) or not attempt.isdigit():
+        """Delete files of snapshots as ``forgotten_files`` says, while hosts may be writing the next ones."""
+        records = [*self._records.values()]
+        there = [name for name in self._at.names(STATES) if is_past(name, records, self.incarnation)]
+        for directory in there:  # each is listed once, since nothing of importance is added to it any more
+            if directory not in self._stored:
+                self._stored[directory] = {f"{directory}/{file}" for file in self._at.names(f"{STATES}/{directory}")}
+        self._stored = {name: self._stored[name] for name in there}
+        for directory, files in self._stored.items():
+            gone = forgotten_files(files, records, self.incarnation)
+            if len(gone) == len(files):
+                self._forget(self._at.filesystem.delete_dir, f"{STATES}/{directory}")
                 continue
-            is_old = not is_parked and int(attempt) == self.incarnation and int(epoch) <= last
-            if int(attempt) < self.incarnation or is_old:
-                self._forget(self._at.filesystem.delete_dir, f"{STATES}/{name}")
+            for file in gone:
+                self._delete(f"{STATES}/{file}")
+            files.difference_update(gone)
 
 
 def shape_refusal(

@@ -63,7 +63,7 @@ from fries_nb.operators.state import has_state, keeps_state
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.storage.durable import absolute
 
-FORMAT = 5
+FORMAT = 6
 """Version of the format of all files of a checkpoint; other versions cannot be read."""
 
 

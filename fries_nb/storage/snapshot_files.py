@@ -1,197 +1,69 @@
-"""Snapshots of workers as files, written by a separate thread of the host, so that no tuple waits for storage.
+"""Snapshots of workers as files of a checkpoint directory.
 
-A file has the snapshots of a chain. Each bin of a snapshot, and the agenda of each bin, is a blob of its own (see
-below). So a reader that wants the state of one key reads only its bin: ``SnapshotFile``.
+A file has the snapshots of a chain. Each part of the states of a bin, and the agenda of each bin, is a blob of its own
+(see ``blob_files``). A snapshot also names parts that earlier files have (see ``stored_parts``), by their numbers among
+the blobs of these; of each such file the index has the SHA-256 digest of its index. So a seal covers the digests of all
+parts of a snapshot, in whichever files they are, and a reader that wants the state of one key reads the indices and the
+parts of its bin only: ``SnapshotReader``.
 
 Spilling of record batches to a host's disk, as memory-mapped files that the system loads and evicts as needed.
 
 Each call writes one file, maps it and unlinks it, so that no file remains, however the process ends.
-
-Sealed files of many blobs, of which each can be read and verified alone.
-
-    seal (73 bytes) | length of the index (8 bytes) | index | blob | blob | ...
-
-The seal covers the name of the file and the index. The index, whose form is a matter of its writer, lists the length
-and the SHA-256 digest of each blob, in the order in which they follow. So a reader of one blob reads the index and this
-blob only, and has verified it as thoroughly as by reading the whole file: without the key no index can be made or
-changed, and there is no second blob with a digest that is listed. Digests need no key of their own for that.
-
-A file has to end where its last blob does. So one that was cut off, or to which something was added, is found without
-a look at its blobs; that a blob is another one, when it is read, or by ``verify_blobs``.
-
->>> ham, eggs = Blob.of(b"ham"), Blob.of(b"eggs")
->>> content = with_blobs(b"2 blobs", [b"ham", b"eggs"], "states/1/FM")
->>> index, start = read_index(pa.BufferReader(content), "states/1/FM")
->>> index, content[start + ham.length :]
-(b'2 blobs', b'eggs')
->>> read_blob(pa.BufferReader(content), start + ham.length, eggs)
-b'eggs'
->>> read_blob(pa.BufferReader(content), start, eggs)
-Traceback (most recent call last):
-...
-ValueError: it is cut off or has been overwritten
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
+import itertools
 import os
-import queue
 import tempfile
-import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.errors import CheckpointError, RunError, exception_text
+from fries_nb.errors import CheckpointError, RunError
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
-from fries_nb.protocol.messages import Answer, WorkerId
-from fries_nb.storage.durable import (
-    NO_KEY,
-    SEAL_BYTES,
-    encoded,
-    join,
-    locate,
-    read_file,
-    refuse_digest,
-    sealed,
-    unsealed,
-    write_file,
-)
-
-_LENGTH_BYTES = 8
-_LONGEST_INDEX = 1 << 28
-"""A length beyond it is damage; with it, a thousand operators in one file may have all of their bins."""
-_BLOCK = 1 << 20
-
-
-class Blob(msgspec.Struct, frozen=True, array_like=True):
-    """What an index says of a blob.
-
-    Attributes:
-        length: number of its bytes.
-        digest: their SHA-256.
-    """
-
-    length: int
-    digest: bytes
-
-    @classmethod
-    def of(cls, content: bytes) -> Blob:
-        """The entry of an index for this content."""
-        return cls(len(content), hashlib.sha256(content).digest())
-
-
-def with_blobs(index: bytes, blobs: Iterable[bytes], name: str, key: bytes = NO_KEY) -> bytes:
-    """The content of a file: an index, which lists ``Blob.of`` each of the blobs in this order, and the blobs.
-
-    Raises:
-        ValueError: the index is longer than a reader accepts.
-    """
-    if len(index) > _LONGEST_INDEX:
-        raise ValueError(f"its index has {len(index):,} bytes; at most {_LONGEST_INDEX:,} can be read")
-    return b"".join([sealed(len(index).to_bytes(_LENGTH_BYTES, "big") + index, name, key), *blobs])
-
-
-def read_index(file: pa.NativeFile, name: str, key: bytes = NO_KEY) -> tuple[bytes, int]:
-    """Read the index, from the beginning of a file on, and the place where the first blob begins.
-
-    Raises:
-        ValueError: the seal does not match index, name and key.
-    """
-    head = bytes(file.read(SEAL_BYTES + _LENGTH_BYTES))
-    length = int.from_bytes(head[SEAL_BYTES:], "big")
-    index = bytes(file.read(length)) if length <= _LONGEST_INDEX else b""  # which the seal does not match
-    found = unsealed(head + index, name, key)[_LENGTH_BYTES:]
-    return found, SEAL_BYTES + _LENGTH_BYTES + length
-
-
-def check_length(file: pa.NativeFile, start: int, blobs: Iterable[Blob], key: bytes = NO_KEY) -> None:
-    """Check that a file of which the blobs begin at this place ends where the last of them does.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if file.size() != start + sum(blob.length for blob in blobs):
-        refuse_digest(key)
-
-
-def read_blob(file: pa.NativeFile, offset: int, blob: Blob, key: bytes = NO_KEY) -> bytes:
-    """Read one blob, which begins at this offset of a file.
-
-    Raises:
-        ValueError: its content is another one than when the index was made.
-    """
-    content = bytes(file.read_at(blob.length, offset))
-    if len(content) != blob.length or not hmac.compare_digest(hashlib.sha256(content).digest(), blob.digest):
-        refuse_digest(key)
-    return content
-
-
-def verify_blobs(
-    stream: pa.NativeFile, name: str, key: bytes, listed: Callable[[bytes], Sequence[Blob]]
-) -> None:  # fmt: skip
-    """Check the seal and all blobs of a file, of which no more than the index and a block is in memory at a time.
-
-    Args:
-        stream: the file, from its beginning on.
-        name: the name under which it was sealed.
-        key: the key that signs it.
-        listed: from the index to its blobs, in order.
-
-    Raises:
-        ValueError: seal, name and key do not match, a blob is another one, or the file does not end behind the last.
-    """
-    for _ in _verified(stream, name, key, listed):
-        pass
-
-
-def resealed(
-    stream: pa.NativeFile, names: tuple[str, str], keys: tuple[bytes, bytes], listed: Callable[[bytes], Sequence[Blob]]
-) -> Iterator[bytes]:
-    """The content of a file under another name and key, piece by piece; blobs are checked as ``verify_blobs`` does.
-
-    Args:
-        stream: the file, from its beginning on.
-        names: the name under which it was sealed, and that under which it will be.
-        keys: the key that signs it, and the one that will.
-        listed: from the index to its blobs, in order.
-
-    Raises:
-        ValueError: see ``verify_blobs``; what came before it is not to be used.
-    """
-    pieces = _verified(stream, names[0], keys[0], listed)
-    yield with_blobs(next(pieces), (), names[1], keys[1])
-    yield from pieces
-
-
-def _verified(
-    stream: pa.NativeFile, name: str, key: bytes, listed: Callable[[bytes], Sequence[Blob]]
-) -> Iterator[bytes]:  # fmt: skip
-    """The index of a file, and then the content of its blobs; raises a ValueError where it finds damage."""
-    index, _ = read_index(stream, name, key)
-    yield index
-    for blob in listed(index):
-        digest, left = hashlib.sha256(), blob.length
-        while left and (block := stream.read(min(left, _BLOCK))):
-            digest.update(block)
-            left -= len(block)
-            yield block
-        if left or not hmac.compare_digest(digest.digest(), blob.digest):
-            refuse_digest(key)
-    if stream.read(1):
-        refuse_digest(key)
-
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.storage.blob_files import Blob, blob_start, check_length, read_blob, read_index, with_blobs
+from fries_nb.storage.durable import NO_KEY, encoded, join, locate, write_file
+from fries_nb.storage.stored_parts import IndexedFile, Layout, Run, StoredBlob, StoredParts, laid_out
 
 STATES = "states"
 _DAMAGE = (OSError, ValueError, RecursionError, msgspec.MsgspecError)
+_WHOLE = 0.5
+"""From this share on that is wanted of the bytes between the first and the last part, they are read at once."""
+_EXPECTED = (
+    "expected the file as it was written, for example from a copy of the directory; without it, a run resumes from the "
+    "checkpoint before it, if that does not need the file, too"
+)
+
+
+class SnapshotDirectory(Protocol):
+    """Where files of snapshots are: a checkpoint directory, or what stands for it in a simulation."""
+
+    @property
+    def place(self) -> str:
+        """Its name in messages."""
+
+    @property
+    def run(self) -> str:
+        """The id of the run; snapshots of other runs are refused."""
+
+    @property
+    def key(self) -> bytes:
+        """The key that signs the files; ``NO_KEY`` for none."""
+
+    def opened(self, name: str) -> AbstractContextManager[pa.NativeFile]:
+        """A block that reads a file; raises an OSError if there is none."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file atomically and durably; raises an OSError or a ValueError if that fails."""
 
 
 class SnapshotStore(NamedTuple):
@@ -201,232 +73,406 @@ class SnapshotStore(NamedTuple):
     run: str  # id of the run; snapshots of other runs are refused
     key: bytes = NO_KEY  # signs the files; ``NO_KEY`` for none
 
+    @contextmanager
+    def opened(self, name: str) -> Iterator[pa.NativeFile]:
+        """See ``SnapshotDirectory``."""
+        filesystem, path = locate(join(self.place, STATES, name))
+        with filesystem.open_input_file(path) as file:
+            yield file
+
+    def write(self, name: str, content: bytes) -> None:
+        """See ``SnapshotDirectory``."""
+        filesystem, path = locate(join(self.place, STATES, name))
+        write_file(filesystem, path, content)
+
 
 def seal_name(run: str, name: str) -> str:
     """The name under which a file is sealed, unique over the files of all runs, so that files cannot be exchanged."""
     return f"{run}/{name}" if run else name
 
 
-class Storing(Protocol):
-    """An order to store snapshots as one file: ``worker.events.Save``, or ``Park``."""
+# ---- the index
 
-    @property
-    def place(self) -> str:
-        """The name of the directory, within an incarnation."""
-
-    @property
-    def snapshots(self) -> tuple[Snapshot, ...]:
-        """What is to be stored."""
-
-    def written(self, snapshot: Snapshot, name: str, size: int) -> Answer:
-        """The answer for one of them."""
-
-    def failed(self, worker: WorkerId, error: str) -> Answer:
-        """The answer if the file could not be written."""
+BlobName = tuple[int, int]
+"""A number among the earlier files, from 1, or 0 for the file itself; and a number among the blobs of that file."""
 
 
 class SnapshotIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Where the parts of a snapshot are in its file, one behind the other in this order.
+    """Where the parts of a snapshot are.
 
     Attributes:
         operator: name of the operator.
         index: index of the parallel instance.
         rest: the encoded snapshot, without what follows.
-        bins: bin number to its pickled states.
+        bins: bin number to the parts of its states, the oldest first.
         agenda: bin number to its pickled agenda.
     """
 
     operator: str
     index: int
-    rest: Blob
-    bins: dict[int, Blob]
-    agenda: dict[int, Blob]
-
-    @property
-    def blobs(self) -> list[Blob]:
-        """All parts, in their order."""
-        return [self.rest, *self.bins.values(), *self.agenda.values()]
+    rest: BlobName
+    bins: dict[int, tuple[BlobName, ...]]
+    agenda: dict[int, BlobName]
 
 
-def _encoded(snapshots: Sequence[Snapshot], name: str, key: bytes) -> bytes:
-    """The content of a file; each byte of a bin is read once for its digest, and copied once."""
-    indices, blobs = [], []
-    for snapshot in snapshots:
-        rest = msgspec.msgpack.encode(replace(snapshot, bins={}, agenda={}))
-        bins, agenda = ({bin: Blob.of(part) for bin, part in of.items()} for of in (snapshot.bins, snapshot.agenda))
-        indices.append(SnapshotIndex(snapshot.operator, snapshot.index, Blob.of(rest), bins, agenda))
-        blobs += [rest, *snapshot.bins.values(), *snapshot.agenda.values()]
-    return with_blobs(msgspec.msgpack.encode(indices), blobs, name, key)
+class FileIndex(msgspec.Struct, frozen=True, array_like=True):
+    """The index of a file of snapshots.
+
+    Attributes:
+        earlier: the earlier files whose parts it names.
+        blobs: its own blobs, in order.
+        snapshots: the snapshots, in order of the chain.
+    """
+
+    earlier: tuple[IndexedFile, ...]
+    blobs: tuple[Blob, ...]
+    snapshots: tuple[SnapshotIndex, ...]
 
 
-def _decoded(index: bytes) -> tuple[SnapshotIndex, ...]:
-    return msgspec.msgpack.decode(index, type=tuple[SnapshotIndex, ...])
+_index = msgspec.msgpack.Decoder(FileIndex)
 
 
-def blobs_of(index: bytes) -> list[Blob]:
+def blobs_of(index: bytes) -> tuple[Blob, ...]:
     """All blobs of a file of snapshots with this index, in order."""
-    return [blob for one in _decoded(index) for blob in one.blobs]
+    return _index.decode(index).blobs
+
+
+def earlier_of(index: bytes) -> tuple[IndexedFile, ...]:
+    """The earlier files that a file of snapshots with this index needs."""
+    return _index.decode(index).earlier
+
+
+def indexed_as(name: str, index: bytes) -> IndexedFile:
+    """How later files name a file with this index."""
+    return IndexedFile(name, hashlib.sha256(index).digest())
+
+
+def _blobs_behind(file: IndexedFile, start: int, blobs: Iterable[Blob]) -> tuple[StoredBlob, ...]:
+    """The blobs of a file of which the first one begins there."""
+    found = []
+    for number, blob in enumerate(blobs):
+        found.append(StoredBlob(file, number, start, blob))
+        start += blob.length
+    return tuple(found)
+
+
+# ---- writing
+
+
+class WrittenFile(NamedTuple):
+    """A file of snapshots that was written."""
+
+    name: str
+    size: int  # its length in bytes
+    earlier: tuple[str, ...]  # the earlier files whose parts its snapshots name
+    stored: Mapping[WorkerId, StoredParts]  # what is stored of each worker now
 
 
 def write_snapshots(
-    store: SnapshotStore, place: str, incarnation: int, snapshots: Sequence[Snapshot]
+    store: SnapshotDirectory, place: str, incarnation: int, snapshots: Sequence[Snapshot]
 ) -> tuple[str, int]:
-    """Write snapshots durably, as one file of the checkpoint directory; returns its name, and its size in bytes."""
-    worker = WorkerId(snapshots[0].operator, snapshots[0].index)
-    name = f"{place}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
+    """Write snapshots that have all states, durably, as one file; returns its name, and its size in bytes.
+
+    Raises:
+        CheckpointError: it could not be written.
+    """
+    written = write_behind(store, f"{place}-{incarnation}", 0, snapshots, {})
+    return written.name, written.size
+
+
+def write_behind(
+    store: SnapshotDirectory,
+    directory: str,
+    number: int,
+    snapshots: Sequence[Snapshot],
+    stored: Mapping[WorkerId, StoredParts],
+) -> WrittenFile:
+    """Write snapshots durably, as one file, behind what is stored of their workers.
+
+    Args:
+        store: where the files are.
+        directory: the directory there.
+        number: number of these snapshots, by which later ones name them.
+        snapshots: the snapshots of a chain, in order.
+        stored: what is stored of their workers so far.
+
+    Raises:
+        CheckpointError: it could not be written, or a part that is to be written again could not be read.
+    """
+    first = WorkerId(snapshots[0].operator, snapshots[0].index)
+    name = f"{directory}/{encoded(first.operator)}-{first.index}.msgpack"
     try:
-        content = _encoded(snapshots, seal_name(store.run, f"{STATES}/{name}"), store.key)
-        filesystem, path = locate(join(store.place, STATES, name))
-        write_file(filesystem, path, content)
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        words = f"the state of {worker} cannot be written to {store.place}: {_first_line(error)}"
+        draft = _Draft()
+        for snapshot in snapshots:
+            worker = WorkerId(snapshot.operator, snapshot.index)
+            layout = laid_out(snapshot, stored.get(worker))
+            draft.add(snapshot, layout, read_parts(store, worker, layout.to_read))
+        index = draft.index()
+        content = with_blobs(index, draft.contents, seal_name(store.run, f"{STATES}/{name}"), store.key)
+        store.write(name, content)
+    except (*_DAMAGE, TypeError, OverflowError) as error:
+        words = f"the state of {first} cannot be written to {store.place}: {_first_line(error)}"
         raise CheckpointError(words) from error
-    return name, len(content)
+    earlier = tuple(one.name for one in draft.earlier)
+    return WrittenFile(name, len(content), earlier, dict(draft.stored(number, indexed_as(name, index), index)))
 
 
-class BlobPlace(NamedTuple):
-    """Where a part of a snapshot is."""
+class _Draft:
+    """A file of snapshots that is being put together.
 
-    offset: int  # from the beginning of the file
-    blob: Blob
+    Attributes:
+        contents: the contents of its blobs, in order.
+        earlier: the earlier files that it needs.
+    """
+
+    def __init__(self) -> None:
+        self.contents: list[bytes] = []
+        self.earlier: list[IndexedFile] = []
+        self._blobs: list[Blob] = []
+        self._numbers: dict[str, int] = {}
+        self._snapshots: list[SnapshotIndex] = []
+        self._kept: list[tuple[Layout, int]] = []  # with the number of bytes of the parts that it has written
+
+    def add(self, snapshot: Snapshot, layout: Layout, contents: Mapping[StoredBlob, bytes]) -> None:
+        """Add a snapshot; ``contents`` has the stored parts that are written again."""
+        needs = tuple(sorted(layout.needs))
+        rest = self._own(msgspec.msgpack.encode(
+            replace(snapshot, bins={}, agenda={}, since=0, gone=(), needs=needs)
+        ))  # fmt: skip
+        before = len(self._blobs)
+        parts = {bin: tuple(self._parts(row, contents)) for bin, row in layout.bins.items()}
+        bins = {bin: names for bin, names in parts.items() if names}
+        self._kept.append((layout, sum(blob.length for blob in self._blobs[before:])))
+        agenda = {
+            bin: self._named(held) if isinstance(held, StoredBlob) else self._own(held)
+            for bin, held in layout.agenda.items()
+        }
+        self._snapshots.append(SnapshotIndex(snapshot.operator, snapshot.index, rest, bins, agenda))
+
+    def _parts(self, row: Iterable[StoredBlob | Run], contents: Mapping[StoredBlob, bytes]) -> Iterator[BlobName]:
+        for part in row:
+            if isinstance(part, StoredBlob):
+                yield self._named(part)
+            elif (joined := part.joined(contents)) is not None:
+                yield self._own(joined.content, joined.entries)
+
+    def _own(self, content: bytes, entries: int = 0) -> BlobName:
+        self.contents.append(content)
+        self._blobs.append(Blob.of(content, entries))
+        return 0, len(self._blobs) - 1
+
+    def _named(self, blob: StoredBlob) -> BlobName:
+        if blob.file.name not in self._numbers:
+            self.earlier.append(blob.file)
+            self._numbers[blob.file.name] = len(self.earlier)
+        return self._numbers[blob.file.name], blob.number
+
+    def index(self) -> bytes:
+        """The index."""
+        return msgspec.msgpack.encode(FileIndex(tuple(self.earlier), tuple(self._blobs), tuple(self._snapshots)))
+
+    def stored(self, number: int, file: IndexedFile, index: bytes) -> Iterator[tuple[WorkerId, StoredParts]]:
+        """What is stored of each worker, when it is written."""
+        own = _blobs_behind(file, blob_start(index), self._blobs)
+        for one, (layout, written) in zip(self._snapshots, self._kept, strict=True):
+            named = {(0, blob.number): blob for blob in own}
+            for part in (*itertools.chain.from_iterable(layout.bins.values()), *layout.agenda.values()):
+                if isinstance(part, StoredBlob):
+                    named[self._numbers[part.file.name], part.number] = part
+            bins = {bin: tuple([named[name] for name in names]) for bin, names in one.bins.items()}
+            agenda = {bin: named[name] for bin, name in one.agenda.items()}
+            kept = StoredParts(number, bins, agenda, layout.needs, layout.credit_after(written))
+            yield WorkerId(one.operator, one.index), kept
+
+
+# ---- reading
 
 
 @dataclass(frozen=True)
 class StoredSnapshot:
-    """A snapshot in a file, and where its parts are."""
+    """A snapshot in a file, and where its parts are, in whichever files."""
 
     worker: WorkerId
-    rest: BlobPlace  # the snapshot without what follows
-    bins: Mapping[int, BlobPlace]  # bin number to its pickled states
-    agenda: Mapping[int, BlobPlace]  # bin number to its pickled agenda
+    rest: StoredBlob  # the snapshot without what follows
+    bins: Mapping[int, tuple[StoredBlob, ...]]  # bin number to the parts of its states
+    agenda: Mapping[int, StoredBlob]  # bin number to its pickled agenda
 
 
-class SnapshotFile:
-    """One file of snapshots, of which the index has been read and verified; each part is verified when it is read.
+@dataclass(frozen=True)
+class _Table:
+    """The index of a file, and where its blobs are."""
 
-    Args:
-        store: where it is.
-        name: its name.
-        content: its content, if it is in memory; otherwise only parts that are asked for are read.
+    file: IndexedFile
+    index: FileIndex
+    blobs: tuple[StoredBlob, ...]
 
-    Attributes:
-        snapshots: what is in the file.
 
-    Raises:
-        CheckpointError: there is no such file, or its seal, its index or its length are damaged.
+class SnapshotReader:
+    """Reads the snapshots of checkpoints: of each file its index, once, and of its parts those that are asked for.
+
+    Each part is verified when it is read.
     """
 
-    def __init__(self, store: SnapshotStore, name: str, content: pa.Buffer | None = None) -> None:
-        self._store, self._name, self._content = store, name, content
-        with self._opened() as file:
-            index, start = read_index(file, seal_name(store.run, f"{STATES}/{name}"), store.key)
-            check_length(file, start, blobs_of(index), store.key)
-            self.snapshots = tuple(_stored(_decoded(index), start))
+    def __init__(self, store: SnapshotDirectory) -> None:
+        self._store = store
+        self._tables: dict[str, _Table] = {}
 
-    @classmethod
-    def whole(cls, store: SnapshotStore, name: str) -> SnapshotFile:
-        """The file, read at once, since all of its parts will be needed."""
-        with in_file(store, name):
-            filesystem, path = locate(join(store.place, STATES, name))
-            return cls(store, name, pa.py_buffer(read_file(filesystem, path)))
+    def snapshots(self, name: str) -> tuple[StoredSnapshot, ...]:
+        """The snapshots in a file.
+
+        Raises:
+            CheckpointError: there is no such file, or one that it needs; or seal, index or length of one are damaged.
+        """
+        own = self._table(name)
+        return tuple(self._located(own, one) for one in own.index.snapshots)
 
     def rest(self, one: StoredSnapshot) -> Snapshot:
         """A snapshot without bins and agenda; raises a CheckpointError if it is damaged."""
-        with self._opened() as file:
-            return msgspec.msgpack.decode(read_blob(file, *one.rest, self._store.key), type=Snapshot)
+        name = one.rest.file.name
+        with in_file(self._store, name, f" (the snapshot of {one.worker})"), self._store.opened(name) as file:
+            content = read_blob(file, one.rest.offset, one.rest.blob, self._store.key)
+            return msgspec.msgpack.decode(content, type=Snapshot)
 
-    def parts(self, places: Mapping[int, BlobPlace]) -> Iterator[tuple[int, bytes]]:
-        """Read the content of bins, or of the agenda of bins, one by one; raises a CheckpointError if it is damaged."""
-        with self._opened() as file:
-            for number, place in places.items():
-                yield number, read_blob(file, *place, self._store.key)
+    def parts(self, one: StoredSnapshot, bins: Iterable[int]) -> Iterator[tuple[int, tuple[bytes, ...]]]:
+        """Read the parts of those of these bins that it has; raises a CheckpointError if one is damaged."""
+        wanted = {bin: one.bins[bin] for bin in bins if bin in one.bins}
+        contents = read_parts(self._store, one.worker, itertools.chain.from_iterable(wanted.values()), one.bins)
+        for bin, parts in wanted.items():
+            yield bin, tuple([contents[part] for part in parts])
 
-    @contextmanager
-    def _opened(self) -> Iterator[pa.NativeFile]:
-        with in_file(self._store, self._name):
-            if self._content is not None:
-                yield pa.BufferReader(self._content)
-                return
-            filesystem, path = locate(join(self._store.place, STATES, self._name))
-            with filesystem.open_input_file(path) as file:
-                yield file
+    def agenda(self, one: StoredSnapshot) -> dict[int, bytes]:
+        """Read the agenda of all bins; raises a CheckpointError if it is damaged."""
+        contents = read_parts(self._store, one.worker, one.agenda.values())
+        return {bin: contents[blob] for bin, blob in one.agenda.items()}
+
+    def without_states(self, one: StoredSnapshot) -> Snapshot:
+        """A snapshot of which the bins have no parts; raises a CheckpointError if any of it is damaged."""
+        return replace(self.rest(one), bins=dict.fromkeys(one.bins, ()), agenda=self.agenda(one))
+
+    def whole(self, one: StoredSnapshot) -> Snapshot:
+        """All of a snapshot; raises a CheckpointError if any of it is damaged."""
+        return replace(self.rest(one), bins=dict(self.parts(one, one.bins)), agenda=self.agenda(one))
+
+    def _located(self, own: _Table, one: SnapshotIndex) -> StoredSnapshot:
+        worker = WorkerId(one.operator, one.index)
+
+        def found(name: BlobName) -> StoredBlob:
+            if not name[0]:
+                return own.blobs[name[1]]
+            return self._earlier(own.index.earlier[name[0] - 1], worker).blobs[name[1]]
+
+        with in_file(self._store, own.file.name):
+            bins = {bin: tuple([found(name) for name in names]) for bin, names in one.bins.items()}
+            agenda = {bin: found(name) for bin, name in one.agenda.items()}
+            return StoredSnapshot(worker, found(one.rest), bins, agenda)
+
+    def _earlier(self, file: IndexedFile, worker: WorkerId) -> _Table:
+        """The table of an earlier file, which has to be the one that was named."""
+        table = self._table(file.name, f" (with states of {worker})")
+        if table.file != file:
+            with in_file(self._store, file.name, f" (with states of {worker})"):
+                raise ValueError("it is another file than the one that later ones name")
+        return table
+
+    def _table(self, name: str, what: str = "") -> _Table:
+        if name not in self._tables:
+            with in_file(self._store, name, what), self._store.opened(name) as file:
+                index, start = read_index(file, seal_name(self._store.run, f"{STATES}/{name}"), self._store.key)
+                found, indexed = _index.decode(index), indexed_as(name, index)
+                check_length(file, start, found.blobs, self._store.key)
+                self._tables[name] = _Table(indexed, found, _blobs_behind(indexed, start, found.blobs))
+        return self._tables[name]
 
 
-def _stored(indices: Iterable[SnapshotIndex], start: int) -> Iterator[StoredSnapshot]:
-    """The snapshots of an index, whose first blob begins there."""
+def read_parts(
+    store: SnapshotDirectory,
+    worker: WorkerId,
+    blobs: Iterable[StoredBlob],
+    bins: Mapping[int, Sequence[StoredBlob]] | None = None,
+) -> dict[StoredBlob, bytes]:
+    """Read parts of a worker's states, in whichever files they are, file by file.
 
-    def place(blob: Blob) -> BlobPlace:
-        nonlocal start
-        start += blob.length
-        return BlobPlace(start - blob.length, blob)
+    Args:
+        store: where the files are.
+        worker: the worker.
+        blobs: the parts.
+        bins: bin to its parts, for the error.
 
-    for one in indices:
-        rest = place(one.rest)
-        bins = {bin: place(blob) for bin, blob in one.bins.items()}
-        agenda = {bin: place(blob) for bin, blob in one.agenda.items()}
-        yield StoredSnapshot(WorkerId(one.operator, one.index), rest, bins, agenda)
+    Raises:
+        CheckpointError: one is missing, or another one than was written; it names the bin.
+    """
+    by_file = defaultdict[str, list[StoredBlob]](list)
+    for blob in blobs:
+        by_file[blob.file.name].append(blob)
+    found: dict[StoredBlob, bytes] = {}
+    for wanted in by_file.values():
+        found.update(_read_of_file(store, wanted, lambda blob: _owner(worker, blob, bins or {})))
+    return found
+
+
+def read_bin(
+    store: SnapshotDirectory, worker: WorkerId, bin: int, parts: Sequence[StoredBlob]
+) -> tuple[bytes, ...]:  # fmt: skip
+    """Read the parts of one bin, the oldest first; raises as ``read_parts`` does."""
+    contents = read_parts(store, worker, parts, {bin: parts})
+    return tuple([contents[part] for part in parts])
+
+
+def _read_of_file(
+    store: SnapshotDirectory, wanted: Sequence[StoredBlob], owner: Callable[[StoredBlob], str]
+) -> Iterator[tuple[StoredBlob, bytes]]:
+    """Read blobs of one file; ``owner`` says in words whose one is."""
+    blob, name = wanted[0], wanted[0].file.name
+    with in_file(store, name, lambda: owner(blob)), store.opened(name) as file:
+        start, end = min(one.offset for one in wanted), max(one.offset + one.length for one in wanted)
+        if sum(one.length for one in wanted) > _WHOLE * (end - start):
+            file = pa.BufferReader(file.read_at(end - start, start))
+        else:
+            start = 0
+        for blob in wanted:
+            yield blob, read_blob(file, blob.offset - start, blob.blob, store.key)
+
+
+def _owner(worker: WorkerId, blob: StoredBlob, bins: Mapping[int, Sequence[StoredBlob]]) -> str:
+    """Whose a blob is, in words."""
+    bin = next((bin for bin, parts in bins.items() if blob in parts), None)
+    return f" (states of {worker})" if bin is None else f" (states of {worker}, in bin {bin})"
 
 
 @contextmanager
-def in_file(store: SnapshotStore, name: str) -> Iterator[None]:
+def in_file(store: SnapshotDirectory, name: str, what: str | Callable[[], str] = "") -> Iterator[None]:
     """Turns what is raised for a damaged file of snapshots, or one that cannot be read, into a CheckpointError."""
     try:
         yield
     except _DAMAGE as error:
-        words = f"the checkpoint at {store.place} is damaged: {STATES}/{name}: {_first_line(error)}"
-        raise CheckpointError(words) from error
+        owner = what if isinstance(what, str) else what()
+        words = f"the checkpoint at {store.place} is damaged: {STATES}/{name}: {_first_line(error)}{owner}"
+        raise CheckpointError(f"{words}; {_EXPECTED}") from error
 
 
-def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, ...]:
+def read_file_of_snapshots(store: SnapshotDirectory, name: str) -> tuple[Snapshot, ...]:
     """Read the snapshots in one file of a checkpoint."""
-    file = SnapshotFile.whole(store, name)
-    return tuple(
-        replace(file.rest(one), bins=dict(file.parts(one.bins)), agenda=dict(file.parts(one.agenda)))
-        for one in file.snapshots
-    )
+    reader = SnapshotReader(store)
+    return tuple(map(reader.whole, reader.snapshots(name)))
 
 
-def read_snapshots(
-    store: SnapshotStore, checkpoint: Checkpoint | None, workers: Iterable[WorkerId]
-) -> dict[WorkerId, Snapshot]:
-    """Read the snapshots of these workers that the checkpoint has; each file is read once."""
+def stored_snapshots(
+    reader: SnapshotReader, checkpoint: Checkpoint | None, workers: Iterable[WorkerId]
+) -> dict[WorkerId, StoredSnapshot]:
+    """Those of these workers' snapshots that the checkpoint has; of each file the index is read once."""
     known = checkpoint.snapshots if checkpoint is not None else {}
     files = {worker: known[str(worker)] for worker in workers if str(worker) in known}
-    found = (snapshot for name in dict.fromkeys(files.values()) for snapshot in read_file_of_snapshots(store, name))
-    held = {WorkerId(snapshot.operator, snapshot.index): snapshot for snapshot in found}
+    found = (one for name in dict.fromkeys(files.values()) for one in reader.snapshots(name))
+    held = {one.worker: one for one in found}
     return {worker: held[worker] for worker in files if worker in held}
 
 
-class Saver(threading.Thread):
-    """Writes the snapshots of a host's workers, one after the other, and reports each."""
-
-    def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Answer], None]) -> None:
-        super().__init__(name="fries-save", daemon=True)
-        self._store = store
-        self._incarnation = incarnation
-        self._say = say  # called from this thread with the result of each write
-        self._orders: queue.SimpleQueue[Storing | None] = queue.SimpleQueue()
-
-    def save(self, order: Storing) -> None:
-        """Submit snapshots for one file; may be called from any thread."""
-        self._orders.put(order)
-
-    def leave(self) -> None:
-        """End when all submitted snapshots are written; may be called from any thread."""
-        self._orders.put(None)
-
-    def run(self) -> None:
-        """The thread's body: writes snapshots in the order in which they were submitted."""
-        while (order := self._orders.get()) is not None:
-            first = order.snapshots[0]
-            try:
-                name, size = write_snapshots(self._store, order.place, self._incarnation, order.snapshots)
-            except Exception as error:  # noqa: BLE001 - an answer is owed, or the checkpoint never ends
-                words = str(error) if isinstance(error, CheckpointError) else exception_text(error)
-                self._say(order.failed(WorkerId(first.operator, first.index), words))
-            else:
-                for one in order.snapshots:
-                    self._say(order.written(one, name, size if one is first else 0))
+def read_snapshots(
+    store: SnapshotDirectory, checkpoint: Checkpoint | None, workers: Iterable[WorkerId]
+) -> dict[WorkerId, Snapshot]:
+    """Read the snapshots of these workers that the checkpoint has."""
+    reader = SnapshotReader(store)
+    return {worker: reader.whole(one) for worker, one in stored_snapshots(reader, checkpoint, workers).items()}
 
 
 def _first_line(error: Exception) -> str:
@@ -437,7 +483,8 @@ def spilled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The same batches, mapped from a file in the host's scratch space (Spark's, if configured)."""
     directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     try:
-        return [batch for schema, some in groupby(batches, _schema) for batch in _mapped(schema, list(some), directory)]
+        alike = itertools.groupby(batches, _schema)
+        return [batch for schema, some in alike for batch in _mapped(schema, list(some), directory)]
     except OSError as error:
         raise RunError(f"tuples that wait cannot be spilled to {directory}: {error}") from error
 

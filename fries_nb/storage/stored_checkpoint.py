@@ -48,9 +48,11 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.traits import TRAITS, Holds
 from fries_nb.errors import CheckpointError, OperatorError, PlaceHeldError
-from fries_nb.operators.shown_states import unpickled
+from fries_nb.operators.pickled_states import entries_of
+from fries_nb.operators.shown_states import unpickled_each
 from fries_nb.operators.timed_calls import TimeValues, time_values
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect
+from fries_nb.storage.blob_files import resealed
 from fries_nb.storage.checkpoint_store import (
     COMPLETE,
     DECISIONS,
@@ -76,11 +78,10 @@ from fries_nb.storage.durable import encoded, is_local, join, make_directory, se
 from fries_nb.storage.flow_shape import FlowFingerprint, concerning, conflict, known
 from fries_nb.storage.snapshot_files import (
     STATES,
-    SnapshotFile,
+    SnapshotReader,
     SnapshotStore,
     StoredSnapshot,
     blobs_of,
-    resealed,
     seal_name,
 )
 
@@ -95,27 +96,26 @@ class StoredWorker:
 
     Args:
         checkpoint: what it is part of.
-        file: the file that has it.
-        stored: where it is there.
+        stored: where it is, and its parts are.
 
     Attributes:
         operator: name of the operator.
         index: index of the worker.
-        bins: bin to the place of its states.
-        bytes: the size of its pickled states.
+        bins: bin to the places of the parts of its states.
+        bytes: the size of its pickled states, with what later parts of a bin have replaced.
     """
 
-    def __init__(self, checkpoint: StoredCheckpoint, file: SnapshotFile, stored: StoredSnapshot) -> None:
+    def __init__(self, checkpoint: StoredCheckpoint, stored: StoredSnapshot) -> None:
         self.operator, self.index = stored.worker
         self.bins = stored.bins
-        self.bytes = sum(place.blob.length for place in stored.bins.values())
-        self._checkpoint, self._file, self._stored = checkpoint, file, stored
+        self.bytes = sum(part.length for parts in stored.bins.values() for part in parts)
+        self._checkpoint, self._stored = checkpoint, stored
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The snapshot, without states and agenda; raises a CheckpointError if it is damaged."""
         with self._checkpoint.present():
-            return self._file.rest(self._stored)
+            return self._checkpoint.reader.rest(self._stored)
 
     def states(self, bins: Iterable[int]) -> Iterator[tuple[int, dict[Any, Any]]]:
         """Read those of these bins that it has, one after the other: each with its states by key.
@@ -123,13 +123,14 @@ class StoredWorker:
         Raises:
             CheckpointError: a bin is damaged, or holds something that this process does not know.
         """
-        places = {bin: self.bins[bin] for bin in bins if bin in self.bins}
-        if not places:
+        wanted = [bin for bin in bins if bin in self.bins]
+        if not wanted:
             return
         times = _times(self.snapshot)
-        with self._checkpoint.present():
-            for bin, pickled in self._file.parts(places):
-                yield bin, _states(self.operator, pickled, times)
+        for bin in wanted:
+            with self._checkpoint.present():
+                for _, parts in self._checkpoint.reader.parts(self._stored, [bin]):
+                    yield bin, _states(self.operator, parts, times)
 
     def shown(self, time: int) -> Any:
         """A time in states of an operator with windows, as users see it: a ``datetime``, or the same number."""
@@ -146,6 +147,9 @@ class StoredCheckpoint:
         name: the file of its record.
         record: the record.
         sources: the files with the splits of sources, by encoded name.
+
+    Attributes:
+        reader: reads its snapshots.
     """
 
     def __init__(
@@ -156,11 +160,11 @@ class StoredCheckpoint:
         self.record = record
         self._at = at
         self.name = name
-        self._files: dict[str, SnapshotFile] = {}
+        self.reader = SnapshotReader(SnapshotStore(at.path, flow.run, at.key))
 
     def operators(self) -> list[str]:
         """The operators of which it holds anything, in the order of the dataflow; removed ones last."""
-        parked = {one.worker.operator for name in self.record.parked for one in self._file(name).snapshots}
+        parked = {one.worker.operator for name in self.record.parked for one in self._snapshots(name)}
         held = {*self.record.workers, *(name.rpartition("[")[0] for name in self.record.snapshots), *parked}
         return [name for name in self.flow.operators if name in held]
 
@@ -168,8 +172,8 @@ class StoredCheckpoint:
         """The snapshots of an operator's workers, in order of their indices; those that had ended have none."""
         pattern = re.compile(re.escape(operator) + r"\[\d+\]")
         names = [name for worker, name in self.record.snapshots.items() if pattern.fullmatch(worker)]
-        files = [self._file(name) for name in dict.fromkeys(names or self.record.parked)]
-        found = [StoredWorker(self, file, one) for file in files for one in file.snapshots]
+        files = dict.fromkeys(names or self.record.parked)
+        found = [StoredWorker(self, one) for name in files for one in self._snapshots(name)]
         return sorted((one for one in found if one.operator == operator), key=attrgetter("index"))
 
     def ended(self, operator: str) -> list[int]:
@@ -198,11 +202,9 @@ class StoredCheckpoint:
                 f"newer ones; expected fn.checkpoint({self._at.path!r}) again"
             ) from None
 
-    def _file(self, name: str) -> SnapshotFile:
-        if name not in self._files:
-            with self.present():
-                self._files[name] = SnapshotFile(SnapshotStore(self._at.path, self.flow.run, self._at.key), name)
-        return self._files[name]
+    def _snapshots(self, name: str) -> tuple[StoredSnapshot, ...]:
+        with self.present():
+            return self.reader.snapshots(name)
 
 
 def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
@@ -254,9 +256,13 @@ def again(look: Callable[[], _T]) -> _T:
     return look()
 
 
-def _states(operator: str, pickled: bytes, times: TimeValues | None) -> dict[Any, Any]:
+def _states(operator: str, parts: Iterable[bytes], times: TimeValues | None) -> dict[Any, Any]:
+    entries = [entry for part in parts for entry in entries_of(part)]
     try:
-        return {canonical_key(key): state for key, state in unpickled(operator, pickled, times).items()}
+        keys = map(canonical_key, unpickled_each(operator, [key for key, _ in entries], times))
+        last = dict(zip(keys, (state for _, state in entries), strict=True))
+        held = {key: state for key, state in last.items() if state is not None}
+        return dict(zip(held, unpickled_each(operator, held.values(), times), strict=True))
     except OperatorError as error:
         raise CheckpointError(str(error)) from error
 
@@ -403,9 +409,8 @@ def _copy(at: Location, number: int, name: str, to: Location, run: str) -> _Copi
     made = {
         file: _with_tables(at, found.flow, one, to) for file, one in known_now.items() if one.change in record.decided
     }
-    files = dict.fromkeys((*record.snapshots.values(), *record.parked))
     with ThreadPoolExecutor(_COPYING, "fries-copy") as threads:
-        for _ in threads.map(lambda file: _copy_snapshots(at, found.flow.run, file, to, run), files):
+        for _ in threads.map(lambda file: _copy_snapshots(at, found.flow.run, file, to, run), record.files):
             pass
     for file, decided in made.items():
         _write(to, run, file, msgspec.msgpack.encode(decided))

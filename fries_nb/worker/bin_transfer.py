@@ -93,7 +93,7 @@ from msgspec import structs
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.operators.instance import Instance, user_traceback
-from fries_nb.operators.state import copied
+from fries_nb.operators.pickled_states import copied
 from fries_nb.progress.agenda import Entry
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import (
@@ -430,6 +430,7 @@ class BinTransfer:
         states: dict[int, bytes] = {}
         count = size = 0
         for bin_ in bins:
+            self._instance.state.leave(bin_)
             for some, continued in self._pieces(self._instance.state.keys_of(bin_)):
                 states[bin_] = self._pickled(some) if some else b""
                 count, size = count + len(some), size + len(states[bin_])

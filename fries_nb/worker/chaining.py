@@ -105,6 +105,8 @@ class ChainRequest:
     def step(self, members: Sequence[Worker], topology: Topology, now_ns: int) -> Fused | SplitOff | Chained | None:
         """Take the next step; ``None`` if it must wait for tuples between the members, ``Chained`` is the last one."""
         first, names = members[0], _names(members[0])
+        if any(member.states.saves for member in members):
+            return self.overdue(first, "states were saved for a checkpoint", now_ns)
         begin = names.index(self.worker.operator)
         end = begin + len(self._operators)
         if names[begin:end] == self._operators and (begin or end < len(names)):

@@ -13,6 +13,7 @@ WorkerTick    the worker reports its measurements
 Observe       the worker measures tasks, channels and buffers for latency constraints (see ``ElementMeter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
 FrontierAdvanced   what can no longer arrive at an operator is known: rows that waited for it become due
+StatesLost    the next snapshot of an operator has all of its states
 BinsArrived   state that has moved here is installed (see ``bin_transfer``)
 Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
@@ -202,9 +203,17 @@ class BinsArrived:
     bins: MovedBins
 
 
+@dataclass(frozen=True, slots=True)
+class StatesLost:
+    """What was to be stored of an operator's states has not been, so that the next snapshot has to have everything."""
+
+    worker: WorkerId
+
+
 Event = (
     Arrived | BinsArrived | Rewired | Connected | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick
     | Stalled | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
+    | StatesLost
 )
 
 
@@ -282,9 +291,15 @@ class Save:
         """The name of the directory, within an incarnation."""
         return str(self.epoch)
 
-    def written(self, snapshot: Snapshot, name: str, size: int) -> Saved:
-        """The answer for a worker whose snapshot is stored."""
-        return Saved(self.epoch, WorkerId(snapshot.operator, snapshot.index), name, size, needs=snapshot.needs)
+    @property
+    def number(self) -> int:
+        """The number by which the next snapshots name these; see ``Snapshot.since``."""
+        return self.epoch
+
+    def written(self, snapshot: Snapshot, name: str, size: int, earlier: tuple[str, ...]) -> Saved:
+        """The answer for a worker whose snapshot is stored, in a file that needs these earlier ones."""
+        worker = WorkerId(snapshot.operator, snapshot.index)
+        return Saved(self.epoch, worker, name, size, needs=snapshot.needs, earlier=earlier)
 
     def failed(self, worker: WorkerId, error: str) -> Saved:
         """The answer if the file could not be written."""
@@ -303,7 +318,12 @@ class Park:
         """See ``Save``."""
         return f"{PARKED}{self.epoch}"
 
-    def written(self, snapshot: Snapshot, name: str, size: int) -> Parked:
+    @property
+    def number(self) -> int:
+        """None follows: it has all states, and needs no earlier file."""
+        return 0
+
+    def written(self, snapshot: Snapshot, name: str, size: int, earlier: tuple[str, ...]) -> Parked:
         """See ``Save``."""
         return Parked(self.epoch, WorkerId(snapshot.operator, snapshot.index), name, needs=snapshot.needs)
 

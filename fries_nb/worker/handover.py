@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fries_nb.errors import OperatorError, exception_text
 from fries_nb.operators.instance import Instance, user_traceback
-from fries_nb.operators.state import copied
+from fries_nb.operators.pickled_states import copied
 from fries_nb.protocol.messages import Marker, MovedBins, Reconfigure, WorkerId
 
 PIECE_BYTES = 256 * 1024

@@ -8,7 +8,7 @@ converted, as it would be when the key's next row comes; while versions with sev
 all are shown in the form in which a checkpoint has them. Where keys end, that is told with their states.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.operators.state import loads
+>>> from fries_nb.operators.pickled_states import loads
 >>> from fries_nb.protocol.messages import WorkerId
 >>> instance = Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False)
 >>> for number, key in enumerate(("a", "b", "c")):
@@ -39,7 +39,7 @@ from fries_nb.errors import exception_text
 from fries_nb.operators.arms import Arm
 from fries_nb.operators.dry_run import PassedRows, Recent, newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
-from fries_nb.operators.state import Pickles
+from fries_nb.operators.pickled_states import Pickles
 from fries_nb.progress.agenda import EndAgenda
 from fries_nb.protocol.messages import (
     ArmSeen,

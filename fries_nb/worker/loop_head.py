@@ -76,6 +76,7 @@ from fries_nb.protocol.checkpoints import LoggedFrame, Snapshot
 from fries_nb.protocol.messages import (
     Cancel,
     ChannelId,
+    Commit,
     Control,
     Data,
     Done,
@@ -90,7 +91,7 @@ from fries_nb.protocol.partitioning import identities
 from fries_nb.protocol.rollout import lowest, lowest_of
 from fries_nb.protocol.topology import BODY_WINDOW, Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
-from fries_nb.worker.events import Arrived, ClosePart, Event, Grant, Instruction, Save, TellController, Traced
+from fries_nb.worker.events import Arrived, ClosePart, Event, Grant, Instruction, TellController, Traced
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.input_times import Bounds
 from fries_nb.worker.versions import Spill
@@ -242,14 +243,15 @@ class Observation:
     channels: set[ChannelId]
     frames: list[tuple[ChannelId, Data]] = field(default_factory=list)
 
+    def logged(self) -> tuple[LoggedFrame, ...]:
+        """The frames, for a checkpoint."""
+        return tuple(map(_logged, self.frames))
+
     def answered(self) -> list[Instruction]:
         """The instructions that acknowledge the marker, with what was observed."""
         return [self._completed(answer) for answer in self.answers]
 
     def _completed(self, answer: Instruction) -> Instruction:
-        if isinstance(answer, Save):
-            *others, own = answer.snapshots
-            return Save(answer.epoch, (*others, replace(own, feedback=tuple(map(_logged, self.frames)))))
         if isinstance(answer, TellController | ClosePart) and isinstance(answer.answer, Done):
             inside = lowest(lowest_of(identities(frame.batch)) for _, frame in self.frames if _is_identified(frame))
             return type(answer)(replace(answer.answer, observed=len(self.frames), inside=inside))
@@ -444,11 +446,15 @@ class HeadWorker(Worker):
         self._instructions[before:] = [instruction for instruction in since if isinstance(instruction, Traced)]
         answers = [instruction for instruction in since if not isinstance(instruction, Traced)]
         self._observations.begin(marker, answers, channels)
+        if isinstance(marker.action, Commit):
+            self.states.await_feedback(marker.action.epoch)
         self.reports.withholds_trace = True
 
     def _answer(self, observation: Observation | None) -> None:
         if observation is not None:
             self._instructions += observation.answered()
+            if isinstance(action := observation.marker.action, Commit):
+                self.states.add_feedback(action.epoch, observation.logged())
             self._answered()
 
     def _answered(self) -> None:

@@ -4,7 +4,8 @@ Every worker that has something to do is served in turn. In its turn it may use 
 that takes longer is charged to its later turns, so that over time all get the same, whatever a slice of each costs.
 Workers with an urgent event (a fast control message, the preparation of a change) are served before all others, and
 those that are *ahead* of their receivers after them, so that tuples queue in front of the first operator that cannot
-keep up, and a marker behind it does not wait for them.
+keep up, and a marker behind it does not wait for them. Those that have no tuples, and save their states, come last of
+all; but one of ``TURNS`` turns is theirs, so that a checkpoint ends on a busy host, too.
 
 Laws: a worker that is ready is served after at most one round of the others; while all are busy, the processor times
 of any two differ by at most one quantum and the longest slice (until one has used up a debt of ``DEBT`` quanta, beyond
@@ -67,6 +68,8 @@ QUANTUM_NS = 2_000_000
 """Processor time of a turn in nanoseconds; a slice takes about as long."""
 DEBT = 16
 """Maximum number of quanta that a worker owes."""
+TURNS = 8
+"""One of so many turns is of a worker that only saves its states, if there is one."""
 AHEAD_BYTES = 128 << 10
 """Number of bytes that receivers have not processed, above which a sender is ahead of them."""
 
@@ -84,6 +87,8 @@ class Rota(Generic[H]):
         self._quantum = quantum_ns
         self._round: deque[H] = deque()
         self._ahead: deque[H] = deque()
+        self._saving: deque[H] = deque()
+        self._turns = 0
         self._credit: dict[H, int] = {}
         self._urgent: deque[H] = deque()
 
@@ -91,18 +96,25 @@ class Rota(Generic[H]):
         """Add a worker that has something to do; idempotent."""
         if urgent and member not in self._urgent:
             self._urgent.append(member)
-        if member not in self._credit:
-            self._credit[member] = self._quantum
-            (self._ahead if ahead else self._round).append(member)
-        elif (member in self._ahead) != ahead:
-            (self._round if ahead else self._ahead).remove(member)
-            (self._ahead if ahead else self._round).append(member)
+        self._credit.setdefault(member, self._quantum)
+        self._move(member, self._ahead if ahead else self._round)
+
+    def _move(self, member: H, to: deque[H]) -> None:
+        if member in to:
+            return
+        for order in (self._round, self._ahead, self._saving):
+            if member in order:
+                order.remove(member)
+        to.append(member)
 
     def next(self) -> H | None:
         """The worker to serve now; ``None`` if none is ready. To be followed by ``charge`` or ``drop``."""
         if self._urgent:
             return self._urgent.popleft()
-        order = self._round or self._ahead
+        self._turns += 1
+        order = self._round or self._ahead or self._saving
+        if self._saving and not self._turns % TURNS:
+            order = self._saving
         while order:
             member = order[0]
             if self._credit[member] > 0:
@@ -111,22 +123,27 @@ class Rota(Generic[H]):
             order.rotate(-1)
         return None
 
-    def charge(self, member: H, spent_ns: int, busy: bool, ahead: bool = False) -> None:
-        """Record a turn."""
+    def charge(self, member: H, spent_ns: int, busy: bool, ahead: bool = False, saves: bool = False) -> None:
+        """Record a turn, and whether the worker has more to do, or only to save."""
         if not busy:
             self.drop(member)
         elif member in self._credit:
             self._credit[member] = max(self._credit[member] - max(spent_ns, 1), -DEBT * self._quantum)
-            self.ready(member, ahead=ahead)
+            self._move(member, self._saving if saves else self._ahead if ahead else self._round)
 
     def drop(self, member: H) -> None:
         """Remove a worker; idempotent."""
         if self._credit.pop(member, None) is not None:
-            (self._ahead if member in self._ahead else self._round).remove(member)
+            order = next(order for order in (self._round, self._ahead, self._saving) if member in order)
+            order.remove(member)
 
     def has_others(self, member: H) -> bool:
-        """Whether a worker other than this one is to be served."""
-        return len(self._credit) > (member in self._credit)
+        """Whether a worker other than this one is to be served, and not only to save its states."""
+        return len(self._round) + len(self._ahead) > (member in self._round or member in self._ahead)
+
+    def is_aside(self, member: H) -> bool:
+        """Whether it has nothing to do but to save its states."""
+        return member in self._saving
 
     @property
     def has_urgent(self) -> bool:

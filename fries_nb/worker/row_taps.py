@@ -32,7 +32,7 @@ import pyarrow as pa
 from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import exception_text
 from fries_nb.operators.instance import FAILURES
-from fries_nb.operators.state import gathered
+from fries_nb.operators.pickled_states import gathered
 from fries_nb.protocol.messages import LookAtRows, RowsSeen, TapCounts, WorkerId
 from fries_nb.worker.looks import PIECE_NS, Kept, kept_rows
 from fries_nb.worker.reports import PassedSlice

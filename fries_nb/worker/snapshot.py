@@ -1,18 +1,14 @@
-"""Snapshots of a worker, and their restoration.
-
-At a checkpoint's marker a worker is between two tuples, and all output of earlier tuples has left it. So a snapshot
-consists of the state of its operators, their positions, and the round-robin positions of its out-edges. Functions are
-not included; they are in the graph and in the decided changes. While versions with several forms of state run side by
-side, states are converted to one of them, whichever rows have met last: that behind the last change that is no canary.
+"""Restoration of a worker from its snapshot; see ``saving`` for how that is taken.
 
 A restored operator runs the function of the last decided change that targets it. States are in the form of the last
 change that the snapshot had ``applied``; the transformations of later ones are added, in order, and take effect key by
 key as at any switch.
 
 Invariants: a restored worker behaves as the original would have, had the changes decided since arrived right after the
-marker. Restoring is idempotent, and taking a snapshot has no effect on the worker.
+marker. Restoring is idempotent.
 
 >>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.worker.saving import saved
 >>> one, other = (Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False) for _ in range(2))
 >>> one.state.touch("c7")["seen"] = 3
 >>> restore(other, saved(one), ())
@@ -32,13 +28,13 @@ frame.
 >>> from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 >>> from fries_nb.dataflow.graph import Operator
 >>> record = Checkpoint("r", 3, 1, {"FM[0]": "a", "FM[1]": "b"}, workers={"FM": 2})
->>> parts = Snapshot("FM", 0, 20, bins={5: b"x"}), Snapshot("FM", 1, 30, bins={900: b"y"})
+>>> parts = Snapshot("FM", 0, 20, bins={5: (b"x",)}), Snapshot("FM", 1, 30, bins={900: (b"y",)})
 >>> held = {WorkerId("FM", part.index): part for part in parts}
 >>> shrunk = Redistribution(record, Graph("w1", (Operator("FM"),), ()))
 >>> [str(worker) for worker in shrunk.read_from(WorkerId("FM", 0))]
 ['FM[0]', 'FM[1]']
 >>> shrunk.snapshot(WorkerId("FM", 0), held).bins
-{5: b'x', 900: b'y'}
+{5: (b'x',), 900: (b'y',)}
 >>> grown = Redistribution(record, Graph("w1", (Operator("FM", workers=3),), ()))
 >>> [list(grown.snapshot(WorkerId("FM", index), held).bins) for index in range(3)]
 [[5], [], [900]]
@@ -47,10 +43,11 @@ frame.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -60,71 +57,26 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.instance import FAILURES, Instance, Ready, user_traceback
-from fries_nb.operators.row_versions import is_declared
-from fries_nb.operators.state import (
+from fries_nb.operators.pickled_states import (
     Definitions,
-    Name,
     Recipe,
     definitions_of,
-    dumps,
+    entries_of,
     gathered,
-    keeps_state,
+    loaded_states,
     loads,
+    part_of_states,
     renewed,
 )
+from fries_nb.operators.row_versions import is_declared
+from fries_nb.operators.state import UnreadableState
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
-from fries_nb.protocol.messages import Parked, Saved, WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.rollout import Reach, highest
 from fries_nb.protocol.trace import Counts
-from fries_nb.worker.events import Park, Save, TellController
 
-
-def saved(instance: Instance) -> Snapshot:
-    """Take a snapshot of one operator: pending transformations are applied, each bin of its state is pickled."""
-    name = instance.worker.operator
-    try:
-        with instance.bound():
-            instance.state.settle()
-    except FAILURES as error:
-        words = f"the state transformation of {name} failed: {_reason(error)}"
-        raise OperatorError(words, name, user_traceback(error)) from error
-    try:
-        states = instance.state.bins()
-        bins, needs = _pickled(states)
-        times = _saved_times(instance)
-    except FAILURES as error:
-        raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
-    traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
-    taken = Snapshot(
-        name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
-        needs=needs, rerouted=instance.rerouted, counts={bin: len(keys) for bin, keys in states.items()},
-        canaries=instance.canaries, names={side: dict(names) for side, names in instance.names.known.items()},
-    )  # fmt: skip
-    return replace(taken, **times)
-
-
-def _pickled(bins: dict[int, dict[Any, Any]]) -> tuple[dict[int, bytes], tuple[Name, ...]]:
-    """Each bin, pickled, and the names of the definitions that they need."""
-    pickled = {number: dumps(states) for number, states in bins.items()}
-    needs = set[Name]().union(*(names for _, names in pickled.values()))
-    return {number: content for number, (content, _) in pickled.items()}, tuple(sorted(needs))
-
-
-def _saved_times(instance: Instance) -> dict[str, Any]:
-    """What the snapshot of a timed operator has in addition: agenda, tokens, and the columns of its firings."""
-    if instance.agenda is None or instance.tokens is None or instance.brought_out is None:
-        return {}
-    entries, fired = instance.agenda.saved()
-    keepers = instance.agenda.keepers.saved() if instance.agenda.keepers is not None else {}
-    bins = {bin: (entries.get(bin, []), keepers.get(bin, [])) for bin in (*entries, *keepers)}
-    return {
-        "agenda": {bin: dumps(both)[0] for bin, both in bins.items()},
-        "tokens": instance.tokens.saved(),
-        "fired": {EVERY_BIN: tuple((t, *rounds) for rounds, t in fired.items())},
-        "brought_out": {**instance.brought_out.last, EVERY_BIN: instance.brought_out.beyond},
-        "came": b"" if instance.came is None else instance.came.serialize().to_pybytes(),
-    }
+NOTHING_UNREAD: Mapping[int, Callable[[], Sequence[bytes]]] = {}
 
 
 def _restore_times(instance: Instance, before: Snapshot, definitions: Definitions) -> None:
@@ -144,31 +96,6 @@ def _restore_times(instance: Instance, before: Snapshot, definitions: Definition
             instance.agenda.keepers.load(bin, [(canonical_key(key), number) for key, number in keepers])
     instance.came = pa.ipc.read_schema(pa.py_buffer(before.came)) if before.came else None
     instance.rewindowed = bool(before.applied)
-
-
-class Unsaved(OperatorError):
-    """A state cannot be pickled. The checkpoint is aborted; the worker continues."""
-
-
-def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], version: int) -> Save | TellController:
-    """Take snapshots of all operators of a chain; if a state cannot be pickled, answer that the checkpoint fails."""
-    try:
-        snapshots = [replace(saved(instance), version=version) for instance in instances]
-    except Unsaved as error:
-        return TellController(Saved(epoch, instances[0].worker, error=str(error)))
-    return Save(epoch, (*snapshots[:-1], replace(snapshots[-1], round_robin_positions=positions)))
-
-
-def parking(epoch: int, instance: Instance) -> Park | TellController:
-    """Park the state of an operator that is removed in this epoch of the topology; if it keeps none, say so."""
-    traits = instance.operator.traits
-    keeps = traits.is_source or traits.timed or keeps_state(instance.operator, instance.function)
-    if not (keeps or instance.applied):  # of all workers alike
-        return TellController(Parked(epoch, instance.worker))
-    try:
-        return Park(epoch, (saved(instance),))
-    except OperatorError as error:
-        return TellController(Parked(epoch, instance.worker, error=str(error)))
 
 
 def _all_names(parts: Iterable[Snapshot]) -> dict[str, dict[str, str]]:
@@ -206,7 +133,7 @@ def given_snapshot(worker: WorkerId, states: Mapping[Any, Any], owners: Bins) ->
     bins = bins_of_keys([*states]).tolist() if states else []
     mine = {key: states[key] for key, bin in zip(states, bins, strict=True) if owners[bin] == worker.index}
     # By name, so that they are of the classes that came with the function.
-    return Snapshot(*worker, processed=0, bins={EVERY_BIN: dumps(mine)[0]} if mine else {})
+    return Snapshot(*worker, processed=0, bins={EVERY_BIN: (part_of_states(mine)[0],)} if mine else {})
 
 
 def check_given(instance: Instance, states: Mapping[Any, Any]) -> None:
@@ -246,6 +173,7 @@ def restore(
     decided: Sequence[CommittedChange],
     deferred: Collection[str] = (),
     reach: Reach | None = None,
+    unread: Mapping[int, Callable[[], Sequence[bytes]]] = NOTHING_UNREAD,
 ) -> None:
     """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
 
@@ -256,6 +184,7 @@ def restore(
         deferred: those that it begins without.
         reach: how far rows have come, by which changes that are decided row by row may not be over; ``None`` if none of
             them is open.
+        unread: bin to what reads the parts of its states, if they are not in the snapshot.
     """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
@@ -266,7 +195,13 @@ def restore(
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
-        instance.state.load(_states(name, before, definitions))
+        if unread:
+            bins = {bin: partial(_read_states, name, read, definitions) for bin, read in unread.items()}
+            instance.state.load_later(bins, before.keys, before.since, before.needs)
+            if before.tokens:  # which would count as lost, if nothing refers to them
+                _read_now(instance)
+        else:
+            instance.state.load(_states(name, before, definitions), before.since, before.needs)
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     instance.names.load(before.names)
@@ -375,11 +310,37 @@ class _DecidedChanges:
             instance.run_function(instance.function, change.change)
 
 
+def _read_now(instance: Instance) -> None:
+    try:
+        instance.state.read_all()
+    except UnreadableState as unreadable:
+        raise unreadable.error from None
+
+
+def _read_states(
+    name: str, read: Callable[[], Sequence[bytes]], definitions: Definitions
+) -> Iterator[tuple[Any, Any]]:  # fmt: skip
+    """Read the states of a bin, key by key; raises a CheckpointError if it is damaged."""
+    last: dict[Any, bytes | None] = {}
+    try:
+        for part in read():
+            last.update((canonical_key(pickle.loads(key)), state) for key, state in entries_of(part))
+    except (msgspec.MsgspecError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"the state of {name} cannot be read: {_reason(error)}") from error
+    for key, state in last.items():
+        if state is not None:
+            try:
+                yield key, loads(state, definitions)
+            except FAILURES as error:
+                words = f"the state of {name} cannot be restored: {_reason(error)}, for key {key!r}"
+                raise OperatorError(words, name, user_traceback(error)) from error
+
+
 def _states(name: str, snapshot: Snapshot, definitions: Definitions) -> dict[Any, Any]:
     states: dict[Any, Any] = {}
     try:
-        for pickled in snapshot.bins.values():
-            states.update(loads(pickled, definitions))
+        for parts in snapshot.bins.values():
+            states.update(loaded_states(parts, definitions))
     except Exception as error:
         raise OperatorError(f"the state of {name} cannot be restored: {_reason(error)}", name) from error
     return states
@@ -474,7 +435,7 @@ class Redistribution:
             return self._snapshot(worker, snapshots)
         own, theirs = self._snapshot(worker, snapshots), self._snapshot(giver, snapshots)
         return own if own is None or theirs is None else replace(
-            own, bins=theirs.bins, counts=theirs.counts, canaries=theirs.canaries
+            own, bins=theirs.bins, keys=theirs.keys, canaries=theirs.canaries
         )
 
     def _snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
@@ -504,7 +465,7 @@ class Redistribution:
         base = next((part for part in parts if part.index == worker.index), None)
         base = base or replace(parts[0], index=worker.index, processed=0, traced=(0, 0, 0), round_robin_positions={})
         owner = self._owners(worker.operator)
-        bins, counts = dict[int, bytes](), dict[int, int]()
+        bins = dict[int, tuple[bytes, ...]]()
         for part in parts:
             for number, state in part.bins.items():
                 if owner[number] != worker.index:
@@ -514,14 +475,14 @@ class Redistribution:
                         f"the state of {worker.operator} is not divided by a key: it can be restored at "
                         f"{len(self._workers_in_checkpoint(worker.operator))} workers only, as then"
                     )
-                bins[number], counts[number] = state, part.counts.get(number, 0)
+                bins[number] = state
         timed = self._divided_times(worker, parts)
         positions = {split: position for part in parts for split, position in part.positions.items()}
         bounds = {split: bound for part in parts for split, bound in part.bounds.items()}
         logged = [frame for part in parts for frame in part.feedback][worker.index :: self._workers[worker.operator]]
         version, feedback = max(part.version for part in parts), tuple(logged)
         return replace(
-            base, bins=bins, counts=counts, version=version, positions=positions, bounds=bounds, feedback=feedback,
+            base, bins=bins, keys=0, version=version, positions=positions, bounds=bounds, feedback=feedback,
             names=_all_names(parts), **timed,
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ Methods are called under the shell's lock, except those for any thread, which on
 ...     buffers = is_ahead = awake = False
 ...     due_ns = None
 ...     def __init__(self):
-...         self.worker = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness())
+...         self.worker = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness(), is_aside=False)
 ...         self.owner = Lock()
 >>> a, b = Stub(), Stub()
 >>> turns = Turns([a, b], SimpleQueue, clock=lambda: 0, wall=lambda: 0)
@@ -283,6 +283,10 @@ class Turns(Generic[M]):
         """Whether the loop has nothing to do after this worker's turn, so that its buffers are flushed at once."""
         return self.woken.empty() and not self._rota.has_others(member)
 
+    def idles(self, member: M | None) -> bool:
+        """Whether there is nothing to do but to save the states of this worker, if that, so that all is flushed."""
+        return member is None or (self._rota.is_aside(member) and not self._rota.has_others(member))
+
     def ended(self, member: M, generation: int, spent_ns: int, busy: bool) -> After | None:
         """Record the end of a turn, of a worker that the thread has released.
 
@@ -292,7 +296,7 @@ class Turns(Generic[M]):
         if self.generation != generation:
             return After.LEAVE
         self._running = None
-        self._rota.charge(member, spent_ns, busy, member.is_ahead)
+        self._rota.charge(member, spent_ns, busy, member.is_ahead, member.worker.is_aside)
         if member.worker.slowness.is_slow and member in self.members:  # not one that was dropped
             self._part(member)
             return After.START_OWN

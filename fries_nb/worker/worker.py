@@ -22,6 +22,7 @@ from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import SAMPLES, DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import UnreadableState
 from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.progress.agenda import Firing
 from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
@@ -59,35 +60,9 @@ from fries_nb.protocol.messages import (
     WorkerId,
 )
 from fries_nb.protocol.topology import Wiring
+from fries_nb.worker import events
 from fries_nb.worker.alignment import Alignment, GivenBefore, effects_of, failed_answer, given_by
 from fries_nb.worker.bin_transfer import BinTransfer, TopologyAdoption
-from fries_nb.worker.events import (
-    Arrived,
-    BinsArrived,
-    ClosePart,
-    Connected,
-    Counted,
-    Directed,
-    Event,
-    Expected,
-    FrontierAdvanced,
-    GiveUpSplits,
-    Grant,
-    Granted,
-    Instruction,
-    Measure,
-    Observe,
-    Resize,
-    Rewired,
-    Ship,
-    SinkFailed,
-    SinkWidened,
-    Stalled,
-    Supplied,
-    TellController,
-    ToReader,
-    Warned,
-)
 from fries_nb.worker.freezing import TELLING, Freezing
 from fries_nb.worker.handover import Handover
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
@@ -97,7 +72,8 @@ from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.reports import ElementMeter, PassedSlice, WorkerOutput, WorkerReports
 from fries_nb.worker.retries import PauseState, Returning
 from fries_nb.worker.rota import Slowness
-from fries_nb.worker.snapshot import kept, parking, refuse_another
+from fries_nb.worker.saving import StateTurns, parking
+from fries_nb.worker.snapshot import refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
@@ -121,6 +97,7 @@ class Worker:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
         ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
         slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
+        states, is_aside: what it does with its states between tuples; whether it has nothing else to do, but that.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
             slow; counted by the shell, or 0.
@@ -152,6 +129,7 @@ class Worker:
         self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
         self.useful_ns = self.busy_ns = 0
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
+        self.is_aside = False
         self._begins_held = self._leaves = False
         self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
@@ -164,10 +142,12 @@ class Worker:
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self.given_before: dict[WorkerId, GivenBefore] = {}
         self._transfer: BinTransfer | None = None
+        self.states = StateTurns(clock)
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
         self._compose(instances, output_of(wiring, progress), version)
-        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, wiring.window(window)))]
+        granted = dict.fromkeys(wiring.incoming, wiring.window(window))
+        self._instructions: list[events.Instruction] = [*events.Grant.of(granted)]
         self._instructions += self.reports.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
@@ -207,7 +187,7 @@ class Worker:
         return self._window * max(1, len(self.wiring.incoming))
 
     def _tell(self, answer: Answer) -> None:
-        self._instructions.append(TellController(answer))
+        self._instructions.append(events.TellController(answer))
 
     def _recent(self, position: int, count: int = SAMPLES) -> tuple[Recent, ...]:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
@@ -217,40 +197,42 @@ class Worker:
 
     # ---- events
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Process one event, at a tuple boundary."""
-        if isinstance(event, Arrived):
+        if isinstance(event, events.Arrived):
             self._inbox.put(event.channel, event.frame)
-        elif isinstance(event, Supplied):
+        elif isinstance(event, events.Supplied):
             self._inbox.supply(event)
-        elif isinstance(event, Granted):
+        elif isinstance(event, events.Granted):
             self.outbox.credit(event.channel, event.size)
             if self._adoption.under_way:
                 self._adopt()
-        elif isinstance(event, FrontierAdvanced):
+        elif isinstance(event, events.FrontierAdvanced):
             self._reach(event)
-        elif isinstance(event, Directed):
+        elif isinstance(event, events.Directed):
             self._direct(event.worker, event.control)
-        elif isinstance(event, Expected):
+        elif isinstance(event, events.Expected):
             self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
-        elif isinstance(event, Rewired):
+        elif isinstance(event, events.Rewired):
             self._rewire(event)
-        elif isinstance(event, Connected):
+        elif isinstance(event, events.Connected):
             self._instructions += self._adoption.connect()
             self._times.turn_to(self._versions.number, self.outbox.changes)
-        elif isinstance(event, Observe | Measure | Resize):
+        elif isinstance(event, events.Observe | events.Measure | events.Resize):
             self._instructions += self._meter.process(event)
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
-        elif isinstance(event, Stalled):
+        elif isinstance(event, events.Stalled):
             self._stalled = event.stalled
             self.outbox.empty()
-        elif isinstance(event, SinkWidened):
+        elif isinstance(event, events.SinkWidened):
             self.reports.widened(event)
-        elif isinstance(event, SinkFailed):
+        elif isinstance(event, events.SinkFailed):
             self._fail(event.error)
-        elif isinstance(event, BinsArrived):
+        elif isinstance(event, events.BinsArrived):
             self._install(event.bins)
+        elif isinstance(event, events.StatesLost):
+            self._instance(event.worker)[1].state.save_all_again()
         else:
             held = self._versions.held()
             used_ns = self.useful_ns, self.busy_ns, self.turn_time.take()
@@ -262,7 +244,7 @@ class Worker:
         inside_ns = self.turn_time.current_ns if self.slowness.is_slow else 0
         return self.reports.inside(self._running.remaining, arrived, self.busy_ns + inside_ns, self.turn_time.take())
 
-    def _reach(self, event: FrontierAdvanced) -> None:
+    def _reach(self, event: events.FrontierAdvanced) -> None:
         """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""
         self._times.advance(event.operator, event.frontier)
         self._pass_time()
@@ -299,11 +281,11 @@ class Worker:
             self._block()
         elif isinstance(control, AdoptSplits):
             instance.positions.update(control.positions)
-            self._instructions.append(ToReader(control))
+            self._instructions.append(events.ToReader(control))
             self._tell(Installed(control.marker, worker))
         elif isinstance(control, SetRate | Drain):
             self._held = self._held and not (self._begins_held and isinstance(control, Drain))
-            self._instructions.append(ToReader(control))
+            self._instructions.append(events.ToReader(control))
         else:
             raise ProtocolError(f"{control} came to {self.wiring.id}; expected it to be carried out by the host")
 
@@ -356,7 +338,7 @@ class Worker:
         if not (self._open or self.ended or self._in_hand or self._awaits_time or self._extracts):
             self._finish()
 
-    def _rewire(self, event: Rewired) -> None:
+    def _rewire(self, event: events.Rewired) -> None:
         """Begin to adopt the next epoch of the topology."""
         if event.progress is not None:
             self.progress = event.progress
@@ -372,10 +354,11 @@ class Worker:
     def _adopt(self) -> None:
         """Adopt the wiring of the next topology epoch, if nothing is left of the present one."""
         self.wiring, answers = self._adoption.adopted(self.wiring)
-        self._instructions += map(TellController, answers)
+        self._instructions += map(events.TellController, answers)
 
     def _finish(self) -> None:
         """End the output channels, close the sink's part and report the end, since all input is processed."""
+        self._instructions += self.states.finish()
         self.outbox.end()
         self.ended = True
         self._times.end(self.outbox.changes)
@@ -383,7 +366,7 @@ class Worker:
         self._instructions.extend(self.reports.traced(ended=True))
         for instance in self.instances:
             instance.unguard()
-            self._instructions.append(ClosePart(Ended(instance.worker, begun=self.freezing.positions(0))))
+            self._instructions.append(events.ClosePart(Ended(instance.worker, begun=self.freezing.positions(0))))
             if instance.worker in self._adoption.removed:
                 self._instructions.append(parking(self._adoption.epoch, instance))
         self.instances[0].drop_times()  # not before it is parked with them
@@ -394,7 +377,7 @@ class Worker:
         """Before any event of a worker that is added while others run: do nothing before ``Connected``."""
         window = self.wiring.window(self._window)
         self._adoption.hold_back(dict.fromkeys(self.wiring.incoming, window))
-        self._instructions = [each for each in self._instructions if not isinstance(each, Grant)]
+        self._instructions = [each for each in self._instructions if not isinstance(each, events.Grant)]
 
     def hold_reading(self) -> None:
         """Before any event of a worker of an added source: read nothing before a ``Release``, or the end of the run."""
@@ -461,10 +444,14 @@ class Worker:
         if self.interrupt.raised:
             return True
         try:
-            return self._work(limit)
-        except FriesError as error:
+            more = self._work(limit)
+            self._instructions += self.states.advance(limit)
+            aside = self.states.read_some(self.instances, limit) or self.states.saves
+        except (FriesError, UnreadableState) as error:
             self._fail(error)
-        return True
+            return True
+        self.is_aside = aside and not more
+        return more or aside
 
     @property
     def _is_stopped(self) -> bool:
@@ -500,7 +487,7 @@ class Worker:
         """Extract some state of bins that move to other workers, even while no tuple is taken."""
         began_ns, shipped = self._clock(), transfer.extract()
         took_ns = (self._clock() - began_ns) // max(1, len(shipped))
-        self._instructions += [Ship(replace(bins, took_ns=took_ns)) for bins in shipped]
+        self._instructions += [events.Ship(replace(bins, took_ns=took_ns)) for bins in shipped]
         if not transfer.extracts:
             self._transfer = None if transfer.is_over else transfer
             self._finish_if_complete()
@@ -523,7 +510,7 @@ class Worker:
         self._begin(FIRED, firing_batch(instance, firing, self._due_ns or self._clock()), version)
         self._advance(limit)
 
-    def _read(self, supplied: Supplied, limit: int) -> None:
+    def _read(self, supplied: events.Supplied, limit: int) -> None:
         """Process a batch from a source's reader; it has the version that the source has reached."""
         if self.ended:
             return  # the source was removed when its reader had read further
@@ -559,7 +546,7 @@ class Worker:
         if admitted is not None:
             return self._process(channel, admitted, limit, 0)
         if isinstance(frame, Data):
-            self._instructions += Grant.of(owed([(channel, frame)]))
+            self._instructions += events.Grant.of(owed([(channel, frame)]))
         return isinstance(frame, Data)
 
     def _process(self, channel: ChannelId, frame: Frame, limit: int, merged: int) -> bool:
@@ -568,7 +555,7 @@ class Worker:
         elif not isinstance(frame, Data):
             self._end_of(channel)
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
-            self._instructions += Grant.of(owed([(channel, frame)]))
+            self._instructions += events.Grant.of(owed([(channel, frame)]))
         else:
             batch, frames = self._inbox.merged(channel, frame, min(merged, self.slices.quota))
             version = self._version_of(frame)
@@ -632,7 +619,7 @@ class Worker:
         self._in_hand = False
         self.freezing.end()
         self._returning.end()
-        self._instructions += Grant.of(owed(self._owed))
+        self._instructions += events.Grant.of(owed(self._owed))
         self._owed = []
         self._times.use_up(self.outbox.changes)
         self._end_firing()
@@ -655,17 +642,17 @@ class Worker:
         action, busy = marker.action, self.is_busy
         if isinstance(action, MoveSplits):
             self._read_supplied()
-        saves: list[Instruction] = []
         name, tells = self.instances[start].worker.operator, isinstance(action, TELLING)
         begun = self.freezing.apply(action, name, self._running.remaining) if tells or self.freezing.is_frozen else {}
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
-            saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
+            positions = self.outbox.round_robin_positions
+            self.states.begin(action.epoch, self.instances, positions, self._versions.number)
             self._instructions.extend(self.reports.traced())
         effects = effects_of(marker, self.instances[start:], self.ended, busy, begun)
         self._held = self._held if effects.holds is None else effects.holds
         self._begins_held = self._begins_held and self._held
         self._instructions += effects.answers
-        self._instructions += [ToReader(GiveUpSplits(splits)) for splits in effects.given_up]
+        self._instructions += [events.ToReader(events.GiveUpSplits(splits)) for splits in effects.given_up]
         if busy and isinstance(action, Attempt):
             self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
         if isinstance(action, BlockEntries):
@@ -673,13 +660,13 @@ class Worker:
         if effects.leaves:
             self.outbox.mark(marker)
         if isinstance(action, Reconfigure) and action.epoch:
-            self._instructions += map(Ship, self.handover.give(marker, self.instances[start:]))
+            self._instructions += self.states.finish()
+            self._instructions += map(events.Ship, self.handover.give(marker, self.instances[start:]))
             self.handover.switch(marker, self.instances[start:])
             self._reshape(action.change, start, effects.leaves)
         if isinstance(action, Move):
             self.outbox.reassign(action.operator, action.bins)
             self._align_transfer(marker)
-        self._instructions += saves
         if is_tagged(marker):
             self._versions.complete()
             self._running = self._executor
@@ -712,7 +699,7 @@ class Worker:
         if after is None:
             if first.operator.traits.is_source and not self.ended:  # it is removed, and reads no further
                 first.reroute(change)
-                self._instructions.append(ToReader(Drain()))
+                self._instructions.append(events.ToReader(Drain()))
                 self._finish()
             elif first.worker in self._adoption.removed:
                 self._leaves = True  # so that it ends with its channels, whatever it holds for a later time
@@ -749,6 +736,7 @@ class Worker:
             return
         try:
             if bins.pieces:
+                self._instructions += self.states.finish()
                 self.handover.take(bins, self._instance(bins.to)[1])
                 return
             transfer, began_ns = self._transferred(), self._clock()
@@ -780,20 +768,20 @@ class Worker:
 
     # ---- answers
 
-    def take(self) -> list[Instruction]:
+    def take(self) -> list[events.Instruction]:
         """The instructions for the shell, in order; removes them."""
         if self._unsettled and not self.is_busy:
-            self._instructions += map(TellController, self._unsettled)
+            self._instructions += map(events.TellController, self._unsettled)
             self._unsettled.clear()
         if (told := self.instances[0].drop_lost()) and not self._has_warned:
             self._has_warned = True
-            self._instructions.append(Warned(self.instances[0].worker, told))
+            self._instructions.append(events.Warned(self.instances[0].worker, told))
         if (full := self.outbox.full) is not self.reports.is_blocked:
             self.reports.note_credit(full)
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
-        return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
+        return [*taken, *events.Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
 
-    def _fail(self, error: FriesError) -> None:
-        self.failed = True
+    def _fail(self, failure: FriesError | UnreadableState) -> None:
+        self.failed, error = True, failure.error if isinstance(failure, UnreadableState) else failure
         first = self.instances[0]
         self._tell(failed_answer(error, first.worker, self._running.facing(), first.hide))

@@ -45,6 +45,7 @@ class Stub:
         self.buffers = self.is_ahead = self.awaits_credit = False
         interrupt = InterruptFlag()
         self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0)
+        self.worker.is_aside = False
         self.worker.turn_time = TurnTime(time.monotonic_ns)
         self.tuples = self.turns = 0
         self.held = threading.Semaphore(0)

@@ -19,11 +19,12 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.state import Recipe, dumps, gathered, loads
+from fries_nb.operators.pickled_states import Recipe, dumps, gathered, loads
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.shipping import dumped
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 
 CELL = """
 import dataclasses, enum, typing
@@ -277,7 +278,7 @@ def test_state_is_small_since_it_holds_no_code(cell: Callable[[str], ModuleType]
     running = instance_of(dumped(cell("TABLE = 'x' * 100_000\n" + CELL.replace("+= STEP", "+= len(TABLE)")).Summed()))
     for key in range(10):
         processed(running, key)
-    pickled = b"".join(saved(running).bins.values())
+    pickled = b"".join(part for parts in saved(running).bins.values() for part in parts)
     assert len(pickled) < 10_000
 
 
@@ -291,7 +292,7 @@ def test_another_python_finds_the_definitions_that_came_with_the_function(
     (tmp_path / "state").write_bytes(dumps(running.state.touch(1))[0])
     host = """
         import pickle, sys
-        from fries_nb.operators.state import gathered, loads
+        from fries_nb.operators.pickled_states import gathered, loads
         with gathered() as definitions:
             function = pickle.loads(open("function", "rb").read())
         assert "the_users_cells" not in sys.modules

@@ -16,7 +16,8 @@ from fries_nb.dataflow import JoinTable, Kind, Operator
 from fries_nb.dataflow.windowing import WindowFunction, Windowing
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 FIRST = datetime(2024, 10, 27, 0, 30, tzinfo=UTC)

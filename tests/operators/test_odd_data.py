@@ -37,7 +37,8 @@ from fries_nb.protocol.partitioning import bins_of_values
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.protocol.trace import identity_of
 from fries_nb.worker.events import Grant
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 from fries_nb.worker.worker import Worker
 
 Row = dict[str, Any]

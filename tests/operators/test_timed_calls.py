@@ -16,7 +16,8 @@ from fries_nb.dataflow.columns import TIME, TRANSACTION
 from fries_nb.errors import OperatorError
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 
 Row = dict[str, Any]
 

@@ -19,7 +19,8 @@ from fries_nb.operators.dry_run import DryRun, loaded_update, prepare
 from fries_nb.operators.instance import Instance, Ready
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 
 Row = dict[str, Any]
 

@@ -18,7 +18,8 @@ from fries_nb.dataflow.windowing import sliding, tumbling
 from fries_nb.errors import OperatorError
 from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.protocol.checkpoints import Snapshot
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import restore
 
 Row = dict[str, Any]
 

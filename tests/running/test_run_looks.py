@@ -15,7 +15,7 @@ from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.driver.open_questions import Asked, Looked, Withdrawn
 from fries_nb.errors import DataflowError, PlanError, RunError
-from fries_nb.operators.state import Pickles
+from fries_nb.operators.pickled_states import Pickles
 from fries_nb.protocol.messages import LookAtRows, RowsSeen, StateSeen, TapCounts, WorkerId
 from fries_nb.protocol.trace import identity_of
 from fries_nb.running.key_states import RunLooks, given_states

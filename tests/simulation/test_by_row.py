@@ -6,7 +6,7 @@ changes if all of a run are of this kind. Each rule of the protocol is broken on
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,7 @@ from fries_nb.operators.state import KeyedState
 from fries_nb.protocol import rollout
 from fries_nb.protocol.checkpoints import in_effect
 from fries_nb.protocol.messages import Freeze
-from fries_nb.protocol.partitioning import COHORTS, bins_of_keys, cohorts, identities
+from fries_nb.protocol.partitioning import COHORTS, cohorts, identities
 from fries_nb.protocol.rollout import RolloutStep
 from fries_nb.protocol.trace import ROW_BITS
 from fries_nb.simulation.scenarios import draw_by_row, draw_canaries, draw_forms
@@ -124,11 +124,10 @@ def _as_it_is(state):
     return state
 
 
-def _unsettled_bins(states):
-    kept, bins = {key: state for of_form in states._all() for key, state in of_form.items()}, defaultdict(dict)
-    for key, bin_ in zip(kept, bins_of_keys([*kept]).tolist(), strict=True):
-        bins[bin_][key] = kept[key]
-    return bins
+def _settled_as_it_is(states, forms):
+    for form in forms:
+        states._form.states.update(form.states)
+        form.states.clear()
 
 
 def _closed_as_it_is(states, versions, close=KeyedState.close):
@@ -147,7 +146,7 @@ def _only_here(instance, version, made=row_versions._with):
 BROKEN_FORMS = {
     "versions share the newest form": (row_versions, "_with", _only_here),
     "no state goes back": (KeyedState, "beside", _never_back),
-    "a snapshot has each key in the form that it was left in": (KeyedState, "bins", _unsettled_bins),
+    "a snapshot has each key in the form that it was left in": (KeyedState, "_settle", _settled_as_it_is),
     "the form is forgotten when the earlier function is dropped": (KeyedState, "close", _closed_as_it_is),
     "a restart transforms again": (_DecidedChanges, "_lacks", lambda changes, change: True),
     "a restart takes all forms for the newest": (_DecidedChanges, "_lacks", lambda changes, change: False),

@@ -30,6 +30,7 @@ from fries_nb.worker import snapshot
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.outbox import SendFrame as Frames
+from fries_nb.worker.saving import OperatorSaving
 from fries_nb.worker.snapshot import Redistribution
 from fries_nb.worker.versions import Versions
 from fries_nb.worker.worker import Worker
@@ -60,8 +61,8 @@ def _align_no_checkpoint(alignment, marker, channel, holds=True, arrived=Alignme
     return marker
 
 
-def _off_by_one(instance, saved=snapshot.saved):
-    part = saved(instance)
+def _off_by_one(saving, number, end=OperatorSaving.end):
+    part = end(saving, number)
     moved = {split: at and msgspec.structs.replace(at, row=at.row + 1) for split, at in part.positions.items()}
     return msgspec.structs.replace(part, processed=part.processed + 1, positions=moved)
 
@@ -151,7 +152,7 @@ def _apply_again(redistribution, worker, parts, divided=Redistribution._divided)
 BROKEN = {
     "a checkpoint's marker overtakes the buffer": (Outbox, "mark", _mark_checkpoints_in_front_of_the_buffer),
     "a checkpoint is not aligned": (Alignment, "arrived", _align_no_checkpoint),
-    "a position is one too far": (snapshot, "saved", _off_by_one),
+    "a position is one too far": (OperatorSaving, "end", _off_by_one),
     "snapshots are not awaited": (Checkpoints, "settle", _await_no_snapshot),
     "a decided change is forgotten": (Recovery, "again", _forget_the_decided),
     "a restored state is transformed again": (assembled, "restore", _transform_again),

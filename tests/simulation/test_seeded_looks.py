@@ -10,7 +10,7 @@ from soak import SOAK, caught, first_tried
 import fries_nb as fn
 from fries_nb.driver.open_questions import OVER, Asked, Looked, Looks
 from fries_nb.host.hosted_worker import HostedWorker
-from fries_nb.operators.state import loads
+from fries_nb.operators.pickled_states import loads
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.trace import place_of
 from fries_nb.running.row_table import seen_rows

@@ -18,8 +18,8 @@ from fries_nb.errors import DataflowError
 from fries_nb.planning.schedulers import refused_by_row, schedule
 from fries_nb.protocol import rollout
 from fries_nb.protocol.rollout import BroughtOut, Reach, is_brought_out
-from fries_nb.worker import snapshot
 from fries_nb.worker.freezing import Freezing
+from fries_nb.worker.saving import OperatorSaving
 
 
 def _met(seed):
@@ -42,8 +42,8 @@ def test_what_time_brings_out_follows_the_cuts():
     assert lacking(10, wanted, _met, most=60) == {}
 
 
-def _unsaved(instance, saved=snapshot._saved_times):
-    return {name: value for name, value in saved(instance).items() if name != "brought_out"}
+def _unsaved(saving, number, end=OperatorSaving.end):
+    return replace(end(saving, number), brought_out={})
 
 
 def _of_sources_only(cuts, action, worker, done, passed=Cuts.passed):
@@ -52,7 +52,7 @@ def _of_sources_only(cuts, action, worker, done, passed=Cuts.passed):
 
 
 BROKEN = {
-    "counters are not in snapshots": (snapshot, "_saved_times", _unsaved),
+    "counters are not in snapshots": (OperatorSaving, "end", _unsaved),
     "counters do not move with bins": (BroughtOut, "receive", lambda counters, last: None),
     "no jump at a marker": (BroughtOut, "jump", lambda counters, position: None),
     "a marker says no position": (Recovery, "beyond", property(lambda recovery: -1)),

@@ -516,11 +516,11 @@ def test_a_class_that_is_not_defined_here_is_named(tmp_path: Path) -> None:
         sys.path[:0] = [{str(tmp_path)!r}, {str(Path(__file__).parent.parent / "support")!r}]
         import shop, looked_at
         from dataclasses import dataclass
-        from fries_nb.operators import state
+        from fries_nb.operators import pickled_states
         @dataclass
         class Mine:
             n: int
-        state.note({{("__main__", "Mine"): Mine}}, [])
+        pickled_states.note({{("__main__", "Mine"): Mine}}, [])
         looked_at.held("by_module", {{"FM": {{"c1": shop.Total(3)}}}})
         looked_at.held("by_script", {{"FM": {{"c1": Mine(3)}}}})
         """

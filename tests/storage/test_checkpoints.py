@@ -25,13 +25,8 @@ from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.spark.staging import write_table
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import NO_KEY, sealed
-from fries_nb.storage.snapshot_files import (
-    Saver,
-    SnapshotStore,
-    read_file_of_snapshots,
-    read_snapshots,
-    write_snapshots,
-)
+from fries_nb.storage.saver import Saver, SnapshotWriter
+from fries_nb.storage.snapshot_files import SnapshotStore, read_file_of_snapshots, read_snapshots, write_snapshots
 from fries_nb.worker.events import Save
 
 
@@ -211,7 +206,7 @@ def test_a_place_without_a_checkpoint_or_of_another_version_is_refused(tmp_path:
         file = tmp_path / str(number) / name
         file.parent.mkdir(parents=True)
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"in format [12]; this fries_nb reads format 5: likely another"):
+        with pytest.raises(CheckpointError, match=r"in format [12]; this fries_nb reads format 6: likely another"):
             CheckpointStore.load(str(tmp_path / str(number)))
 
 
@@ -257,8 +252,9 @@ def test_a_host_reads_the_snapshots_of_its_own_workers(tmp_path: Path) -> None:
 def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     """Written; or not, and why: a file where the directory should be stands for a disk that is full."""
     said: list[Any] = []
+    lost: list[WorkerId] = []
     at = SnapshotStore(str(tmp_path), "r")
-    saver = Saver(at, 1, said.append)
+    saver = Saver(SnapshotWriter(at, 1), said.append, lost.append)
     saver.start()
     chain = (snapshot(), Snapshot("MC", 0, 3))
     saver.save(Save(1, chain))
@@ -271,20 +267,23 @@ def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     assert said[0].size == (tmp_path / "states" / said[0].name).stat().st_size
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "states").write_text("")
-    saver = Saver(SnapshotStore(str(tmp_path / "full"), "r"), 1, said.append)
+    assert lost == []
+    saver = Saver(SnapshotWriter(SnapshotStore(str(tmp_path / "full"), "r"), 1), said.append, lost.append)
     saver.start()
     saver.save(Save(1, (snapshot(),)))
     saver.leave()
     saver.join()
     assert said[2].name == ""
     assert "the state of FM[0] cannot be written to" in said[2].error
+    assert lost == [WorkerId("FM", 0)]
 
 
 @pytest.mark.parametrize("place", [object(), 1 << 70, "\ud800"])
 def test_a_position_that_cannot_be_encoded_fails_the_checkpoint_and_not_the_saver(tmp_path: Path, place: Any) -> None:
     """Of a source of one's own; the next snapshot is written."""
     said: list[Any] = []
-    saver = Saver(SnapshotStore(str(tmp_path), "r"), 1, said.append)
+    lost: list[WorkerId] = []
+    saver = Saver(SnapshotWriter(SnapshotStore(str(tmp_path), "r"), 1), said.append, lost.append)
     saver.start()
     saver.save(Save(1, (replace_struct(snapshot(), positions={0: Position(3, place)}),)))
     saver.save(Save(2, (snapshot(),)))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 import fries_nb as fn
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.errors import CheckpointError
+from fries_nb.operators.pickled_states import part_of
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import checkpoint_store
@@ -29,8 +30,11 @@ def chain(*names: str) -> Graph:
     operators = tuple(Operator(name, kind=kind) for name, kind in zip(names, kinds, strict=True))
     return Graph("w1", operators, tuple(map(Edge, names, names[1:])))
 
+STATES = (part_of([(b"x", b"1")]),)
+Bins = dict[str, dict[int, tuple[bytes, ...]]]
 
-def kept(place: CheckpointStore, names: Sequence[str], bins: dict[str, dict[int, bytes]], **more: object) -> Checkpoint:
+
+def kept(place: CheckpointStore, names: Sequence[str], bins: Bins, **more: object) -> Checkpoint:
     """A checkpoint of one worker of each operator, with these states."""
     store = SnapshotStore(place.path, "r1")
     files = {
@@ -45,7 +49,7 @@ def kept(place: CheckpointStore, names: Sequence[str], bins: dict[str, dict[int,
 EARLIER = ("S", "Old", "FM", "out")
 
 
-def earlier(path: Path, bins: dict[str, dict[int, bytes]], **more: object) -> str:
+def earlier(path: Path, bins: Bins, **more: object) -> str:
     """A directory with a checkpoint of the earlier shape, whose run has ended."""
     place = CheckpointStore.claim(str(path / "c"), chain(*EARLIER), "r1")
     for number, name in enumerate(("Old", "FM"), start=1):
@@ -57,7 +61,7 @@ def earlier(path: Path, bins: dict[str, dict[int, bytes]], **more: object) -> st
 
 def test_another_shape_goes_on_by_name(tmp_path: Path) -> None:
     """Kept operators have their snapshots, an added one begins; decisions on a removed one count no more."""
-    path, later = earlier(tmp_path, {"FM": {5: b"x"}}), chain("S", "New", "FM", "out")
+    path, later = earlier(tmp_path, {"FM": {5: STATES}}), chain("S", "New", "FM", "out")
     place = CheckpointStore.resume(path, later)
     restoration = place.restoration
     assert [change.change for change in restoration.decided] == ["u2"]
@@ -71,7 +75,7 @@ def test_another_shape_goes_on_by_name(tmp_path: Path) -> None:
 
 def test_state_is_lost_only_if_it_is_named(tmp_path: Path) -> None:
     """The sentence has what to write; a second attempt, before the next checkpoint, has to name it again."""
-    path, later = earlier(tmp_path, {"Old": {5: b"x"}}), chain("S", "FM", "out")
+    path, later = earlier(tmp_path, {"Old": {5: STATES}}), chain("S", "FM", "out")
     for _ in range(2):
         with pytest.raises(CheckpointError, match=r"its operator Old, .* has a state that would be lost; .*\['Old'\]"):
             CheckpointStore.resume(path, later)
@@ -80,7 +84,7 @@ def test_state_is_lost_only_if_it_is_named(tmp_path: Path) -> None:
 
 def test_an_operator_comes_back_with_its_state_until_the_next_checkpoint(tmp_path: Path) -> None:
     """Then one of its name is another one, of which no earlier decision is true."""
-    path, without, again = earlier(tmp_path, {"Old": {5: b"x"}}), chain("S", "FM", "out"), chain(*EARLIER)
+    path, without, again = earlier(tmp_path, {"Old": {5: STATES}}), chain("S", "FM", "out"), chain(*EARLIER)
     CheckpointStore.resume(path, without, drop=["Old"]).release()
     back = CheckpointStore.resume(path, again)
     assert [change.change for change in back.restoration.decided] == ["u1", "u2"]
@@ -191,7 +195,7 @@ def test_a_decided_shape_is_that_of_the_checkpoint_whatever_follows(tmp_path: Pa
     later = chain("S", "New", "FM", "out")
     place.decide(CommittedChange("u1", "fries", (), {"Old": b"code"}))
     place.decide(CommittedChange("u2", "fries", (), {}, shape=msgspec.msgpack.encode(flow_of(later, "r1"))))
-    kept(place, ["S", "New", "FM", "out"], {"New": {3: b"x"}}, decided=(), decisions=2)
+    kept(place, ["S", "New", "FM", "out"], {"New": {3: STATES}}, decided=(), decisions=2)
     place.release()
     assert CheckpointStore.load(place.path)[0].since == {"New": 1}
     with pytest.raises(CheckpointError, match="its operator New, which this one has not, has a state"):

@@ -17,7 +17,7 @@ from fries_nb.protocol.partitioning import bins_of_keys, routing_table
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.snapshot_files import SnapshotStore, write_snapshots
-from fries_nb.worker.snapshot import saved
+from fries_nb.worker.saving import saved
 
 
 class Counting:

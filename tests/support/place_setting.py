@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.operators.pickled_states import part_of
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot, number_of
 from fries_nb.storage import claims
 from fries_nb.storage.checkpoint_store import CheckpointStore
@@ -21,7 +22,8 @@ def graph(name: str = "w1", workers: int = 2, key: tuple[str, ...] = ("customer"
 
 def snapshot(index: int = 0, processed: int = 7) -> Snapshot:
     """A chain of two operators at one index."""
-    return Snapshot("FM", index, processed, ("u1",), {3: b"state"}, round_robin_positions={"out": 1}, version=2)
+    bins = {3: (part_of([(b"key", b"state")]),)}
+    return Snapshot("FM", index, processed, ("u1",), bins, round_robin_positions={"out": 1}, version=2)
 
 
 def store(place: CheckpointStore) -> SnapshotStore:

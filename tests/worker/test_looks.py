@@ -9,7 +9,8 @@ import pytest
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Edits
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.state import KeyedState, Pickles, loads
+from fries_nb.operators.pickled_states import Pickles, loads
+from fries_nb.operators.state import KeyedState
 from fries_nb.protocol.messages import LookAtState, WorkerId
 from fries_nb.worker.looks import BETWEEN_LOOKS, PART_BYTES, PIECE_NS, StateLook
 

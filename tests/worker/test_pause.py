@@ -302,7 +302,7 @@ def test_a_recovered_source_is_not_held() -> None:
     """A checkpoint of a held source does not hold the source that is restored from it."""
     bench = held()
     bench.direct("M", Fcm(Marker(2, frozenset("MZ"), Commit(1, checkpoint=True))))
-    bench.take()
+    bench.run()
     (save,) = [one for one in bench.said if isinstance(one, Save)]
     assert save.snapshots[0].processed == 1
     assert Bench(Operator("M", kind=Kind.SOURCE), snapshots=save.snapshots).worker.wants_input

@@ -7,7 +7,6 @@ decided behind it: the uninterrupted worker applies those on an FCM, the restore
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from worker_bench import Bench, change, checkpoint, data, decided, operations
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.updates import Update
+from fries_nb.operators.pickled_states import loaded_states
 from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
 from fries_nb.protocol.messages import ChannelId, Data, Fcm
 from fries_nb.protocol.trace import Record
@@ -103,10 +103,15 @@ def checkpointed(bench: Bench, number: int) -> tuple[Snapshot, ...]:
     return [one.snapshots for one in bench.said if isinstance(one, Save)][-1]
 
 
-def opened(snapshots: tuple[Snapshot, ...]) -> list[Any]:
-    """Snapshots with their states unpickled: two pickles of one value may differ."""
-    states = [{bin_: pickle.loads(raw) for bin_, raw in one.bins.items()} for one in snapshots]
-    return [(replace(one, bins={}), state) for one, state in zip(snapshots, states, strict=True)]
+def opened(snapshots: tuple[Snapshot, ...], before: tuple[Snapshot, ...] = ()) -> list[Any]:
+    """Snapshots, with what they build on, and their states unpickled: two pickles of one value may differ."""
+    found = []
+    for position, one in enumerate(snapshots):
+        parts = dict(before[position].bins) if one.since else {}
+        parts |= {bin_: parts.get(bin_, ()) + later for bin_, later in one.bins.items()}
+        states = {bin_: loaded_states(some, {}) for bin_, some in sorted(parts.items())}
+        found.append((replace(one, bins={}, since=0), states))
+    return found
 
 
 @pytest.mark.parametrize("later", [0, 1, 2])
@@ -133,7 +138,7 @@ def test_a_restored_worker_goes_on_as_the_one_that_was_not_interrupted(seed: int
     sent, records = rest_of(again, 0)
     assert sent == expected[0]
     assert by_operator(records) == by_operator(expected[1])
-    assert opened(checkpointed(again, 20)) == opened(checkpointed(bench, 20))
+    assert opened(checkpointed(again, 20)) == opened(checkpointed(bench, 20), snapshots)
 
 
 def by_operator(records: list[Record]) -> dict[str, list[Any]]:

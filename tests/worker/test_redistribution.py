@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 
-import cloudpickle
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,10 +13,12 @@ from fries_nb.connectors.source import Split, in_turn, restored_positions, split
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.errors import CheckpointError
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.pickled_states import loaded_states, part_of_states
 from fries_nb.protocol.checkpoints import Checkpoint, Position, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import BINS, Binning, bins_of_keys, routing_table
-from fries_nb.worker.snapshot import Redistribution, restore, saved
+from fries_nb.worker.saving import saved
+from fries_nb.worker.snapshot import Redistribution, restore
 
 KEYS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), unique=True),
@@ -83,7 +83,8 @@ def test_every_key_is_restored_once_and_where_its_rows_go(seed: int) -> None:
         assert snapshot is not None
         assert (snapshot.operator, snapshot.index, snapshot.applied) == ("M", index, ("u1",))
         restored = Instance(worker, Operator("M", key=("k",)), None, audit=False)
-        restored.state.load({key: state for raw in snapshot.bins.values() for key, state in pickle.loads(raw).items()})
+        for_key = (loaded_states(parts, {}).items() for parts in snapshot.bins.values())
+        restored.state.load({key: state for held in for_key for key, state in held})
         assert all(owner[bins_of_keys([key])[0]] == index for key in restored.state.live)
         found += restored.state.live
     assert sorted(found) == list(keys)
@@ -117,8 +118,8 @@ def test_an_operator_has_ended_at_another_number_of_workers_if_all_had() -> None
 
 def test_a_state_that_no_key_divides_and_a_snapshot_that_is_missing_are_refused() -> None:
     """Two workers' states under the one key ``None`` cannot both be one worker's."""
-    one = Snapshot("M", 0, 5, bins={7: cloudpickle.dumps({None: [1]})})
-    two = Snapshot("M", 1, 5, bins={7: cloudpickle.dumps({None: [2]})})
+    one = Snapshot("M", 0, 5, bins={7: (part_of_states({None: [1]})[0],)})
+    two = Snapshot("M", 1, 5, bins={7: (part_of_states({None: [2]})[0],)})
     record = Checkpoint("r", 4, 1, {"M[0]": "a", "M[1]": "b"}, workers={"M": 2})
     held = {WorkerId("M", 0): one, WorkerId("M", 1): two}
     with pytest.raises(CheckpointError, match="state of M is not divided by a key: it can be restored at 2 workers"):
@@ -137,7 +138,7 @@ def test_an_instance_goes_on_with_the_keys_of_several() -> None:
     assert shrunk is not None
     restore(instance, shrunk, ())
     assert (len(instance.state), instance.applied) == (40, shrunk.applied)
-    assert {key for raw in shrunk.bins.values() for key in pickle.loads(raw)} == set(range(40))
+    assert {key for parts in shrunk.bins.values() for key in loaded_states(parts, {})} == set(range(40))
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 4), (4, 4)])

@@ -24,7 +24,7 @@ class Stub:
     buffers = is_ahead = False
 
     def __init__(self) -> None:
-        self.worker: Any = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness())
+        self.worker: Any = SimpleNamespace(interrupt=InterruptFlag(), slowness=Slowness(), is_aside=False)
         self.owner = threading.Lock()
         self.awake = False
         self.mailbox: list[str] = []

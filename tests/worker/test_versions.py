@@ -266,6 +266,7 @@ def test_a_checkpoint_behind_the_marker_remembers_the_version() -> None:
     source = Bench(Operator("M", kind=Kind.SOURCE))
     source.direct("M", Fcm(change(1, "N", scope="AMNZ", tagged=True)))
     source.direct("M", Fcm(checkpoint(2)))
+    source.run()
     (save,) = [one for one in said(source) if isinstance(one, Save)]
     restored = Bench(Operator("M", kind=Kind.SOURCE), snapshots=save.snapshots)
     feed(restored, 0, data(1))

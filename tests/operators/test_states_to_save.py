@@ -1,0 +1,248 @@
+"""States that are saved while they change: what is stored is what was there at each marker, whatever comes between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fries_nb.operators.pickled_states import loaded_states
+from fries_nb.operators.state import KeyedState
+from fries_nb.operators.states_to_save import StatesToSave
+from fries_nb.protocol.partitioning import bins_of_keys
+
+KEYS = 12
+BIN_OF = dict(zip(range(KEYS), bins_of_keys([*range(KEYS)]).tolist(), strict=True))
+
+
+class Stored:
+    """What a storage makes of attempts: parts behind parts, bin by bin."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.parts: dict[int, tuple[bytes, ...]] = {}
+
+    def take(self, number: int, attempt: StatesToSave) -> bool:
+        """Store an attempt, if it can build on what is there."""
+        if attempt.since not in (0, self.number):
+            return False
+        kept = {} if not attempt.since else {bin: held for bin, held in self.parts.items() if bin not in attempt.gone}
+        self.parts = {bin: kept.get(bin, ()) + attempt.parts.get(bin, ()) for bin in {*kept, *attempt.parts}}
+        self.number = number
+        return True
+
+    def states(self) -> dict[Any, Any]:
+        """All states."""
+        return loaded_states([part for parts in self.parts.values() for part in parts], {})
+
+
+def grown(state: Any) -> Any:
+    """Another form of a state."""
+    return {"n": state["n"], "form": state.get("form", 0) + 1}
+
+
+def shrunk(state: Any) -> Any:
+    """Back."""
+    return {"n": state["n"], "form": state["form"] - 1}
+
+
+class Run:
+    """A state under one seed, what it must hold, and what is stored of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.state, self.expected, self.stored = KeyedState(lambda: {"n": 0, "form": self.form}), {}, Stored()
+        self.form = self.number = 0
+        self.attempt: StatesToSave | None = None
+        self.at_marker: dict[Any, Any] = {}
+        self.saved = self.given_up = self.lost = 0
+        self.elsewhere: dict[int, dict[Any, Any]] = {}
+
+    def key(self) -> int:
+        """A key whose bin is here."""
+        return self.chance.choice([key for key, bin in BIN_OF.items() if bin not in self.elsewhere])
+
+    def touch(self) -> None:
+        """A row."""
+        key = self.key()
+        state = self.state.find(key) or self.state.touch(key)
+        state["n"] += 1
+        self.expected[key] = {"n": self.expected.get(key, {"n": 0})["n"] + 1, "form": self.form}
+
+    def drop(self) -> None:
+        """A key goes."""
+        key = self.key()
+        self.state.drop(key)
+        self.expected.pop(key, None)
+
+    def put(self) -> None:
+        """A state is replaced, as by the result of a call."""
+        key = self.key()
+        self.state.put(key, {"n": 100, "form": self.form})
+        self.expected[key] = {"n": 100, "form": self.form}
+
+    def look(self) -> None:
+        """A state is looked at, and nothing changes."""
+        key = self.key()
+        assert self.state.peek(key) == self.expected.get(key)
+
+    def change(self) -> None:
+        """A change with a transformation, or its rollback."""
+        if self.chance.random() < 0.3:
+            self.state.transform(grown)
+            self.form += 1
+        elif self.form and self.chance.random() < 0.3:
+            self.state.transform(shrunk)
+            self.form -= 1
+        self.expected = {key: state | {"form": self.form} for key, state in self.expected.items()}
+
+    def move(self) -> None:
+        """A bin leaves, or comes back."""
+        if self.elsewhere and self.chance.random() < 0.5:
+            bin, states = self.elsewhere.popitem()
+            self.state.add({key: dict(state) | {"form": self.form} for key, state in states.items()})
+            self.expected |= {key: dict(state) | {"form": self.form} for key, state in states.items()}
+            return
+        bin = BIN_OF[self.key()]
+        keys = [key for key in self.expected if BIN_OF[key] == bin]
+        if not keys or len(self.elsewhere) > KEYS // 2:
+            return
+        self.elsewhere[bin] = self.state.take(keys)
+        self.state.leave(bin)
+        for key in keys:
+            del self.expected[key]
+
+    def mark(self) -> None:
+        """A marker: everything is to be stored as it is now."""
+        self.given_up += self.attempt is not None
+        self.attempt = self.state.begin_saving()
+        self.at_marker = {key: dict(state) for key, state in self.expected.items()}
+        self.number += 1
+
+    def save(self) -> None:
+        """A slice; at the end the storage takes it, unless it is full."""
+        if self.attempt is None or self.state.save_some(self.chance.randint(1, 4)):
+            return
+        attempt, self.attempt = self.attempt, None
+        assert attempt.failure is None
+        self.state.end_saving(self.number)
+        if self.chance.random() < 0.2:
+            self.lost += 1
+            self.stored.number = -1
+            self.state.save_all_again()
+            return
+        assert self.stored.take(self.number, attempt)
+        self.saved += 1
+        assert self.stored.states() == self.at_marker
+        if self.chance.random() < 0.2:  # a restart
+            self.state = KeyedState(self.state.initial)
+            self.load_later()
+            self.expected = {key: dict(state) | {"form": self.form} for key, state in self.at_marker.items()}
+            if any(state["form"] != self.form for state in self.at_marker.values()):
+                self.state.load({key: dict(state) for key, state in self.expected.items()})
+            self.elsewhere.clear()
+
+
+    def load_later(self) -> None:
+        """Begin with what is stored, which is read bin by bin."""
+
+        def reading(parts: tuple[bytes, ...]) -> Any:
+            return lambda: iter(loaded_states(parts, {}).items())
+
+        bins = {bin: reading(parts) for bin, parts in self.stored.parts.items()}
+        self.state.load_later(bins, len(self.at_marker), self.stored.number, ())
+
+    def read(self) -> None:
+        """Some of what is unread."""
+        self.state.read_some(self.chance.randint(1, 3))
+
+
+def play(seed: int, steps: int = 120) -> Run:
+    """Play a seed; what is stored and what is there are compared all the time."""
+    run = Run(seed)
+    acts: list[Callable[[], None]] = [run.touch] * 6 + [run.drop, run.put, run.look, run.change, run.move, run.mark, run.read]
+    for _ in range(steps):
+        run.chance.choice([*acts, *[run.save] * 5])()
+    assert len(run.state) == len(run.expected)
+    assert {key: run.state.get(key) for key in [*run.expected, *run.state.keys()]} == run.expected
+    return run
+
+
+def test_what_is_stored_is_what_was_there_at_the_marker() -> None:
+    """With rows, keys that go, transformations, bins that move, attempts given up or lost, and restarts."""
+    runs = [play(seed) for seed in range(400)]
+    assert min(sum(run.saved for run in runs), sum(run.given_up for run in runs), sum(run.lost for run in runs)) > 50
+
+
+def _saves_later(self: KeyedState, key: Any, form: Any, to: Any) -> Any:
+    """The state is moved on, and pickled with the others: after the touch."""
+    found = form.states[key]
+    for following, transform in form.way_to(to) or ():
+        found = found if transform is None else transform(found)
+        following.states[key] = found
+        del form.states[key]
+        form = following
+    return found
+
+
+def _forgets(self: KeyedState, key: Any) -> None:
+    for states in self._all():
+        states.pop(key, None)
+
+
+BROKEN = {
+    "a state is not saved before it is touched": (KeyedState, "_bring", _saves_later),
+    "a key that has gone is not told": (KeyedState, "drop", _forgets),
+    "a bin that has left is not told": (KeyedState, "leave", lambda self, bin_: None),
+    "what was lost is not saved again": (KeyedState, "save_all_again", lambda self: None),
+    "what was given up is forgotten": (StatesToSave, "_take_over", lambda self, earlier: None),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_storage_that_is_told_too_little_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rule, undone."""
+    monkeypatch.setattr(*BROKEN[name])
+    with pytest.raises((AssertionError, KeyError)):
+        _ = [play(seed) for seed in range(400)]
+
+
+def test_what_has_not_been_touched_is_not_written_again() -> None:
+    """Of a thousand keys the ten that a row has met, and those that a person has looked at are not among them."""
+    state = KeyedState(dict)
+    for key in range(1_000):
+        state.touch(key)["n"] = 0
+    first = state.begin_saving()
+    while state.save_some(100):
+        pass
+    state.end_saving(1)
+    found = loaded_states([part for parts in first.parts.values() for part in parts], {})
+    assert (first.since, len(found)) == (0, 1_000)
+    for key in range(1_000):
+        state.peek(key)
+    for key in range(10):
+        state.get(key)["n"] += 1
+    second = state.begin_saving()
+    while state.save_some(100):
+        pass
+    found = loaded_states([part for parts in second.parts.values() for part in parts], {})
+    assert (second.since, found) == (1, {key: {"n": 1} for key in range(10)})
+
+
+def test_a_state_that_cannot_be_pickled_is_named_and_costs_no_row() -> None:
+    """Also when it is touched, which comes first here."""
+    state = KeyedState(dict)
+    state.touch("c7")["lock"] = (one for one in ())
+    attempt = state.begin_saving()
+    assert state.get("c7") is not None
+    assert attempt.failure is not None
+    assert attempt.failure.key == "c7"
+    assert not state.save_some(1)
+    state.end_saving(0)
+    del state.get("c7")["lock"]
+    again = state.begin_saving()
+    while state.save_some(1):
+        pass
+    assert (again.failure, again.since, [*again.parts]) == (None, 0, bins_of_keys(["c7"]).tolist())

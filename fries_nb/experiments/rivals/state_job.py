@@ -43,7 +43,7 @@ RATE, FILLING_RATE = 2_000.0, 40_000.0
 """Rows per second, of which one in a hundred keys is touched; and those that touch every key once."""
 SHARE = 100
 SETTLED_S, SETTLED_MS, BETWEEN_S, PATIENCE_S = 1.0, 100.0, 5.0, 1_200.0
-_RECENT = 100_000
+_RECENT, _DRAWN = 100_000, 1_000_000
 _often = partial(until, patience_s=PATIENCE_S, look_s=0.01)
 _COLUMNS = 4  # of a note: the number of a row, when it was due and seen, in nanoseconds since 1970, and the process
 
@@ -93,12 +93,20 @@ class SeenNotes:
         return row
 
 
-def state_flow(keys: int, size: int, file: str) -> fn.Dataflow:
-    """The dataflow of the module, with so many keys of so many bytes."""
+def state_flow(keys: int, size: int, file: str = "") -> fn.Dataflow:
+    """The dataflow of the module, with so many keys of so many bytes; without a file as fast as it is processed."""
     flow = fn.Dataflow("states")
-    rows = flow.source("Src", fn.rate(FILLING_RATE), workers=1).map("Pick", KeyOf(keys, 1), workers=1)
-    rows.map("Book", KeptBytes(size), key="key").map("Seen", SeenNotes(file)).sink("out", fn.memory())
+    source = fn.rate(FILLING_RATE if file else None)
+    workers = 1 if file else None  # one, so that keys come in turn
+    rows = flow.source("Src", source, workers=workers).map("Pick", KeyOf(keys, 1), workers=workers)
+    rows = rows.map("Book", KeptBytes(size), key="key")
+    (rows.map("Seen", SeenNotes(file)) if file else rows.filter("Seen", is_rare)).sink("out", fn.memory())
     return flow
+
+
+def is_rare(row: Row) -> bool:
+    """One row in a million."""
+    return bool(row["value"] % 1_000_000 == 0)
 
 
 def notes_of(file: str, last: int | None = None) -> Notes:
@@ -306,7 +314,44 @@ def _recovered(held: Filled, host: int) -> dict[str, float]:
     return {name: at_s - killed_s for name, at_s in moments_s.items()}
 
 
-JOBS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {"around": around, "killed": killed}
+@dataclass
+class ZipfKey:
+    """The key of a row, drawn by Zipf's law (s = 1) from so many; the same in each run."""
+
+    keys: int
+
+    def open(self) -> None:
+        """Draw a million keys, which come again in turn."""
+        random_keys = np.random.default_rng(42)
+        reached = np.cumsum(1 / np.arange(1, self.keys + 1))
+        ranks = np.searchsorted(reached, random_keys.random(_DRAWN) * reached[-1])
+        self._drawn = random_keys.permutation(self.keys)[np.minimum(ranks, self.keys - 1)].tolist()
+
+    def process(self, row: Row) -> Row:
+        """The row with its key."""
+        return {**row, "key": self._drawn[row["value"] % _DRAWN]}
+
+
+def flat_out(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Rows per second with keys by Zipf's law, as fast as they are processed, once all keys have a state."""
+    flow, options = state_flow(job["keys"], job["size"]), job.get("options", {})
+    with running(flow, spark, chaining=True, commit_interval_s=None, **options) as run:
+
+        def booked(column: str = "processed") -> int:
+            return int(getattr(run.metrics().operators["Book"], column))
+
+        until(run, lambda: booked() >= job["keys"], "every key", PATIENCE_S)
+        changed(run, {"Pick": ZipfKey(job["keys"])}, "fries", rehearse=False)
+        pause(job["warm_s"])
+        began_s, began = time.monotonic(), booked()
+        pause(job["seconds"])
+        rows_per_second = (booked() - began) / (time.monotonic() - began_s)
+        resident = [_number(f"/proc/{one}/status", "VmHWM") for one in run.host_processes.values()]
+        return {"rows_per_second": rows_per_second, "resident_kb": resident, "keys": booked("keys")}
+
+
+Job = Callable[[Any, dict[str, Any]], dict[str, Any]]
+JOBS: dict[str, Job] = {"around": around, "killed": killed, "flat out": flat_out}
 
 
 def main() -> None:

@@ -160,9 +160,7 @@ class RegionSpec:
     @property
     def redistribution(self) -> Redistribution:
         """The assignment of the checkpoint's snapshots to workers."""
-        return Redistribution(
-            self.restoration.checkpoint, self.graph, self.restoration.tables, self.restoration.inherited_from
-        )
+        return Redistribution.of(self.restoration, self.graph)
 
     def reshaped(self, graph: Graph, additions: Additions) -> RegionSpec:
         """The specification for a dataflow of another shape, with its numbers of workers and without functions."""

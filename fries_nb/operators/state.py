@@ -151,7 +151,7 @@ class UnreadableState(BaseException):
         self.error = error
 
 
-@dataclass(slots=True)
+@dataclass
 class _Unread:
     """Bins that have not been read since the restart, or only in part; of others no key is in memory."""
 

@@ -196,14 +196,11 @@ class Hosts:
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
         self.dead, self.warnings = set[int](), list[events.Warned]()
         self.calls = dict[WorkerId, SeededCalls]()
-        self._plan = plan
-        self._random = plan.random
+        self._plan, self._random = plan, plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables, plan.begun)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        self._redistribution = Redistribution(
-            restoration.checkpoint, plan.graph, restoration.tables, restoration.inherited_from
-        )
+        self._redistribution = Redistribution.of(restoration, plan.graph)
         self._before = self.topology
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []

@@ -225,11 +225,11 @@ class Store:
             raise FileNotFoundError(f"there is no file {name}")
         yield pa.BufferReader(self.files[name])
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: Iterable[bytes]) -> None:
         """See ``SnapshotDirectory``."""
         if self._has_no_room:
             raise OSError("no space left on device")
-        self.files[name] = content
+        self.files[name] = b"".join(content)
 
     @contextmanager
     def full(self, is_full: bool) -> Iterator[None]:

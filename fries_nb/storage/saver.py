@@ -1,8 +1,8 @@
 """Storing the snapshots of a host's workers, by a thread of its own, so that no tuple waits for storage.
 
 A worker's snapshot has what has come since the one before (see ``stored_parts``). So it counts only behind that: if
-that could not be written, or is not the last one that was, the snapshot is refused, and its worker is *lost* until one
-with all of its states comes.
+that could not be written, or is not the last one that was, the snapshot is refused, and so are later ones, until one
+with all of the worker's states comes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SnapshotWriter:
         stored: what is stored of workers that begin with a checkpoint's states.
 
     Attributes:
-        stored: what is stored of each worker; none that is lost.
+        stored: what is stored of each worker.
     """
 
     def __init__(
@@ -66,17 +66,13 @@ class SnapshotWriter:
         """Store the snapshots of an order, as one file; returns the answers.
 
         Raises:
-            CheckpointError: they could not be written, or cannot count; their workers are lost.
+            CheckpointError: they could not be written, or would not count.
         """
         workers = [WorkerId(one.operator, one.index) for one in order.snapshots]
-        try:
-            for worker, snapshot in zip(workers, order.snapshots, strict=True):
-                self._check(worker, snapshot, order.number)
-            directory = f"{order.place}-{self._incarnation}"
-            written = write_behind(self._store, directory, order.number, order.snapshots, self.stored)
-        except Exception:
-            self.lose(order)
-            raise
+        for worker, snapshot in zip(workers, order.snapshots, strict=True):
+            self._check(worker, snapshot, order.number)
+        directory = f"{order.place}-{self._incarnation}"
+        written = write_behind(self._store, directory, order.number, order.snapshots, self.stored)
         if order.number:
             self.stored.update(written.stored)
         first, answers = order.snapshots[0], []
@@ -85,11 +81,6 @@ class SnapshotWriter:
             size = written.size if one is first else 0
             answers.append(order.written(replace(one, needs=needs), written.name, size, written.earlier))
         return answers
-
-    def lose(self, order: Storing) -> None:
-        """Store nothing behind what is stored of an order's workers, until they save all of their states."""
-        for one in order.snapshots if order.number else ():
-            self.stored.pop(WorkerId(one.operator, one.index), None)
 
     def _check(self, worker: WorkerId, snapshot: Snapshot, number: int) -> None:
         """Refuse a snapshot that counts only behind one that is not stored."""

@@ -32,7 +32,7 @@ from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.blob_files import Blob, blob_start, check_length, read_blob, read_index, with_blobs
 from fries_nb.storage.durable import NO_KEY, encoded, join, locate, write_file
-from fries_nb.storage.stored_parts import IndexedFile, Layout, Run, StoredBlob, StoredParts, laid_out
+from fries_nb.storage.stored_parts import IndexedFile, PartsRun, SnapshotLayout, StoredBlob, StoredParts, laid_out
 
 STATES = "states"
 _DAMAGE = (OSError, ValueError, RecursionError, msgspec.MsgspecError)
@@ -62,8 +62,8 @@ class SnapshotDirectory(Protocol):
     def opened(self, name: str) -> AbstractContextManager[pa.NativeFile]:
         """A block that reads a file; raises an OSError if there is none."""
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file atomically and durably; raises an OSError or a ValueError if that fails."""
+    def write(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file, piece by piece, atomically and durably; raises an OSError or a ValueError if that fails."""
 
 
 class SnapshotStore(NamedTuple):
@@ -80,7 +80,7 @@ class SnapshotStore(NamedTuple):
         with filesystem.open_input_file(path) as file:
             yield file
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: Iterable[bytes]) -> None:
         """See ``SnapshotDirectory``."""
         filesystem, path = locate(join(self.place, STATES, name))
         write_file(filesystem, path, content)
@@ -208,13 +208,14 @@ def write_behind(
             layout = laid_out(snapshot, stored.get(worker))
             draft.add(snapshot, layout, read_parts(store, worker, layout.to_read))
         index = draft.index()
-        content = with_blobs(index, draft.contents, seal_name(store.run, f"{STATES}/{name}"), store.key)
+        # In pieces, since states may take as much memory as there is.
+        content = [with_blobs(index, (), seal_name(store.run, f"{STATES}/{name}"), store.key), *draft.contents]
         store.write(name, content)
     except (*_DAMAGE, TypeError, OverflowError) as error:
         words = f"the state of {first} cannot be written to {store.place}: {_first_line(error)}"
         raise CheckpointError(words) from error
     earlier = tuple(one.name for one in draft.earlier)
-    return WrittenFile(name, len(content), earlier, dict(draft.stored(number, indexed_as(name, index), index)))
+    return WrittenFile(name, sum(map(len, content)), earlier, dict(draft.stored(number, indexed_as(name, index), index)))
 
 
 class _Draft:
@@ -231,9 +232,9 @@ class _Draft:
         self._blobs: list[Blob] = []
         self._numbers: dict[str, int] = {}
         self._snapshots: list[SnapshotIndex] = []
-        self._kept: list[tuple[Layout, int]] = []  # with the number of bytes of the parts that it has written
+        self._kept: list[tuple[SnapshotLayout, int]] = []  # with the number of bytes of the parts that it has written
 
-    def add(self, snapshot: Snapshot, layout: Layout, contents: Mapping[StoredBlob, bytes]) -> None:
+    def add(self, snapshot: Snapshot, layout: SnapshotLayout, contents: Mapping[StoredBlob, bytes]) -> None:
         """Add a snapshot; ``contents`` has the stored parts that are written again."""
         needs = tuple(sorted(layout.needs))
         rest = self._own(msgspec.msgpack.encode(
@@ -249,7 +250,7 @@ class _Draft:
         }
         self._snapshots.append(SnapshotIndex(snapshot.operator, snapshot.index, rest, bins, agenda))
 
-    def _parts(self, row: Iterable[StoredBlob | Run], contents: Mapping[StoredBlob, bytes]) -> Iterator[BlobName]:
+    def _parts(self, row: Iterable[StoredBlob | PartsRun], contents: Mapping[StoredBlob, bytes]) -> Iterator[BlobName]:
         for part in row:
             if isinstance(part, StoredBlob):
                 yield self._named(part)

@@ -9,8 +9,7 @@ with each snapshot a little is written again, in the file that is written anyway
 the other, becomes one part, in which each key is once; one that has all of the bin loses the keys that have gone, too.
 
     the last parts of a bin    from ``PARTS / 2`` on, those of most parts first; none has more than ``PARTS``
-    a whole bin                once half as much has come as its first part has, the largest share first; at the
-                               latest when as much has come
+    a whole bin                once half as much has come as its first part has, the largest share first
     whole files                when more than ``FILES`` are named: all that the smallest ones have, so that half as many
                                are left
 
@@ -93,7 +92,7 @@ class NewPart(NamedTuple):
         return len(self.content)
 
 
-class Run(NamedTuple):
+class PartsRun(NamedTuple):
     """Parts of a bin, the oldest first, that will be one part of the file."""
 
     pieces: tuple[StoredBlob | NewPart, ...]
@@ -143,7 +142,7 @@ class StoredParts:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SnapshotLayout:
     """What a snapshot's file names, and what it will have itself.
 
     Attributes:
@@ -154,7 +153,7 @@ class Layout:
         credit: number of bytes that may be written again with this snapshot.
     """
 
-    bins: Mapping[int, tuple[StoredBlob | Run, ...]]
+    bins: Mapping[int, tuple[StoredBlob | PartsRun, ...]]
     agenda: Mapping[int, StoredBlob | bytes]
     needs: frozenset[tuple[str, str]]
     came: int = 0
@@ -163,7 +162,7 @@ class Layout:
     @property
     def to_read(self) -> list[StoredBlob]:
         """The stored parts that are to be written again."""
-        runs = (part for row in self.bins.values() for part in row if isinstance(part, Run))
+        runs = (part for row in self.bins.values() for part in row if isinstance(part, PartsRun))
         return [piece for run in runs for piece in run.pieces if isinstance(piece, StoredBlob)]
 
     def credit_after(self, written: int) -> int:
@@ -171,13 +170,13 @@ class Layout:
         return max(0, self.credit - max(0, written - self.came))
 
 
-def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> Layout:
+def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> SnapshotLayout:
     """How a snapshot is to be stored behind what is stored of its worker; alone if it has all states."""
     new = {bin: [NewPart(part, entry_count(part)) for part in parts] for bin, parts in snapshot.bins.items()}
     needs = frozenset(snapshot.needs)
     if stored is None or not snapshot.since:
-        runs = {bin: (Run(tuple(parts), True),) for bin, parts in new.items() if parts}
-        return Layout(runs, dict(snapshot.agenda), needs)
+        runs = {bin: (PartsRun(tuple(parts), True),) for bin, parts in new.items() if parts}
+        return SnapshotLayout(runs, dict(snapshot.agenda), needs)
     rows: dict[int, _Row] = {bin: [*row] for bin, row in stored.bins.items() if bin not in snapshot.gone}
     for bin, parts in new.items():
         rows.setdefault(bin, []).extend(parts)
@@ -189,7 +188,7 @@ def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> Layout:
     choice = _Choice(rows, same, stored.credit)
     if choice.came or len(same) < len(snapshot.agenda):
         choice.make()
-    return Layout(
+    return SnapshotLayout(
         {bin: tuple(_divided(row, choice.again[bin])) for bin, row in rows.items() if row},
         {bin: choice.same.get(bin, content) for bin, content in snapshot.agenda.items()},
         needs | stored.needs,
@@ -198,13 +197,13 @@ def laid_out(snapshot: Snapshot, stored: StoredParts | None) -> Layout:
     )
 
 
-def _divided(row: _Row, again: set[int]) -> Iterator[StoredBlob | Run]:
+def _divided(row: _Row, again: set[int]) -> Iterator[StoredBlob | PartsRun]:
     """The parts of a bin, of which those at some places are written again, as new ones are."""
     numbered = [(isinstance(piece, NewPart) or at in again, piece) for at, piece in enumerate(row)]
     for is_written, some in groupby(numbered, lambda one: one[0]):
         pieces = tuple(piece for _, piece in some)
         if is_written:
-            yield Run(pieces, len(pieces) == len(row))
+            yield PartsRun(pieces, len(pieces) == len(row))
         else:
             yield from (piece for piece in pieces if isinstance(piece, StoredBlob))
 
@@ -231,7 +230,8 @@ class _Choice:
         self.came = sum(piece.length for row in rows.values() for piece in row if isinstance(piece, NewPart))
         total = sum(piece.length for row in rows.values() for piece in row)
         self._most = int(MOST * total)
-        self.credit = min(credit + SHARE * self.came, max(SHARE * self.came, self._most))
+        self._highest = max(SHARE * self.came, self._most)
+        self.credit = min(credit + SHARE * self.came, self._highest)
         if 2 * sum(map(_dead, rows.values())) >= total:
             self.credit = max(self.credit, self._most)
         self._left = self.credit
@@ -246,8 +246,8 @@ class _Choice:
         for bin, share in sorted(shares.items(), key=lambda one: -one[1]):
             if share < 0.5:
                 break
-            row = self._rows[bin]
-            self._take(bin, 0, sum(piece.length for piece in row[1:]) > row[0].length)
+            # One that no credit will ever suffice for is due when as much has come as its first part has.
+            self._take(bin, 0, share >= 1 and sum(piece.length for piece in self._rows[bin]) > self._highest)
         self._leave_files()
 
     def _take(self, bin: int, start: int, is_due: bool) -> None:
@@ -265,11 +265,12 @@ class _Choice:
         for at in self._named():
             named[at.file.name] += at.length
         most_left, left, price, gone = FILES // 2 - 1, len(named), 0, set[str]()
+        most = max(self._left, self._most - self.credit + self._left)
         if left < FILES:  # with the one that is written
             return
         for file, length in sorted(named.items(), key=lambda one: (one[1], one[0])):
             # Two at least, so that they become fewer, though this one is added.
-            if left <= most_left or (len(gone) > 1 and price + length > self._most):
+            if left <= most_left or (len(gone) > 1 and price + length > most):
                 break
             gone.add(file)
             left, price = left - 1, price + length

@@ -70,7 +70,7 @@ from fries_nb.operators.pickled_states import (
 )
 from fries_nb.operators.row_versions import is_declared
 from fries_nb.operators.state import UnreadableState
-from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot, open_by_row
+from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Restoration, Snapshot, open_by_row
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.rollout import Reach, highest
@@ -195,13 +195,7 @@ def restore(
     definitions = changes.definitions_then(decided)
     _restore_times(instance, before, definitions)
     with instance.bound():
-        if unread:
-            bins = {bin: partial(_read_states, name, read, definitions) for bin, read in unread.items()}
-            instance.state.load_later(bins, before.keys, before.since, before.needs)
-            if before.tokens:  # which would count as lost, if nothing refers to them
-                _read_now(instance)
-        else:
-            instance.state.load(_states(name, before, definitions), before.since, before.needs)
+        _load(instance, before, unread, definitions)
     instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     instance.names.load(before.names)
@@ -310,11 +304,21 @@ class _DecidedChanges:
             instance.run_function(instance.function, change.change)
 
 
-def _read_now(instance: Instance) -> None:
-    try:
-        instance.state.read_all()
-    except UnreadableState as unreadable:
-        raise unreadable.error from None
+def _load(
+    instance: Instance, before: Snapshot, unread: Mapping[int, Callable[[], Sequence[bytes]]], definitions: Definitions
+) -> None:
+    """Load the states of a snapshot, or have them read later."""
+    name = instance.worker.operator
+    if not unread:
+        instance.state.load(_states(name, before, definitions), before.since, before.needs)
+        return
+    bins = {bin: partial(_read_states, name, read, definitions) for bin, read in unread.items()}
+    instance.state.load_later(bins, before.keys, before.since, before.needs)
+    if before.tokens:  # which would count as lost, if nothing refers to them
+        try:
+            instance.state.read_all()
+        except UnreadableState as unreadable:
+            raise unreadable.error from None
 
 
 def _read_states(
@@ -394,6 +398,11 @@ class Redistribution:
         then = {} if checkpoint is None else checkpoint.workers  # of operators that are not there any more
         self._workers = {**then, **{operator.name: operator.workers for operator in graph.operators}}
         self._receivers = {name: frozenset(graph.successors(name)) for name in graph}
+
+    @classmethod
+    def of(cls, restoration: Restoration, graph: Graph) -> Redistribution:
+        """That of what a run is restored from, for the dataflow that goes on."""
+        return cls(restoration.checkpoint, graph, restoration.tables, restoration.inherited_from)
 
     def is_added(self, operator: str) -> bool:
         """Whether the checkpoint is of a dataflow that did not have this operator, which begins with it."""

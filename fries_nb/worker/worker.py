@@ -129,8 +129,7 @@ class Worker:
         self.interrupt, self.turn_time = InterruptFlag(), TurnTime(clock)
         self.useful_ns = self.busy_ns = 0
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
-        self.is_aside = False
-        self._begins_held = self._leaves = False
+        self._begins_held = self._leaves = self.is_aside = False
         self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
@@ -229,10 +228,8 @@ class Worker:
             self.reports.widened(event)
         elif isinstance(event, events.SinkFailed):
             self._fail(event.error)
-        elif isinstance(event, events.BinsArrived):
-            self._install(event.bins)
-        elif isinstance(event, events.StatesLost):
-            self._instance(event.worker)[1].state.save_all_again()
+        elif isinstance(event, events.BinsArrived | events.StatesLost):
+            self._change_states(event)
         else:
             held = self._versions.held()
             used_ns = self.useful_ns, self.busy_ns, self.turn_time.take()
@@ -730,6 +727,12 @@ class Worker:
         if self._transfer is None:
             self._transfer = BinTransfer(self.instances[0], self.wiring.keys, self._limit // 4)
         return self._transfer
+
+    def _change_states(self, event: events.BinsArrived | events.StatesLost) -> None:
+        if isinstance(event, events.BinsArrived):
+            self._install(event.bins)
+        else:
+            self._instance(event.worker)[1].state.save_all_again()
 
     def _install(self, bins: MovedBins) -> None:
         if self.ended or self.failed:

@@ -181,7 +181,7 @@ BROKEN: dict[str, tuple[Callable[[int], Any], Any]] = {
     "a row does not put off the end of its key": (play, (EndAgenda, "call", _not_put_off)),
     "no key is forgotten": (play, (KeyedState, "drop", lambda states, key: None)),
     "no end is called for": (play, (EndAgenda, "call", lambda agenda, time, key: None)),
-    "a checkpoint has ends before they were put off": (play, (EndAgenda, "_all", _saved_where_they_stand)),
+    "a checkpoint has ends before they were put off": (play, (EndAgenda, "as_now", _saved_where_they_stand)),
     "bins move with ends before they were put off": (play_rescaled, (EndAgenda, "sort_out", _moved_where_they_stand)),
 }
 SHOWN = {

@@ -152,7 +152,7 @@ def give_them_late(patch: pytest.MonkeyPatch) -> None:
     """They come behind the first row."""
     touch, late = KeyedState.touch, dict[int, dict[Any, Any]]()
 
-    def loaded(self: KeyedState, states: dict[Any, Any]) -> None:
+    def loaded(self: KeyedState, states: dict[Any, Any], *_: Any) -> None:
         late[id(self)] = states
 
     def touched(self: KeyedState, key: Any) -> Any:

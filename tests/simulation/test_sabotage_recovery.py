@@ -22,6 +22,7 @@ from fries_nb.host import host_workers as assembled
 from fries_nb.operators import error_policy as guarding
 from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import KeyedState, _Unread, transformed
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Commit, Hold
 from fries_nb.simulation.rescaling_cluster import draw_reshaped
@@ -80,15 +81,15 @@ def _forget_the_decided(recovery, reason, hosts, again=Recovery.again):
     return replace(recover, restoration=Restoration(record, kept))
 
 
-def _transform_again(instance, part, decided, deferred, read, restore=assembled.restore):
-    restore(instance, part, decided, deferred, read)
+def _transform_again(instance, part, decided, deferred, read, unread, restore=assembled.restore):
+    restore(instance, part, decided, deferred, read, unread)
     for change in decided:
         if part is not None and change.change in part.applied and instance.worker.operator in change.payloads:
             instance.state.transform(snapshot._update(instance.operator, change).state)
 
 
-def _apply_changes_again(instance, part, decided, deferred, read, restore=assembled.restore):
-    restore(instance, part and msgspec.structs.replace(part, applied=()), decided, deferred, read)
+def _apply_changes_again(instance, part, decided, deferred, read, unread, restore=assembled.restore):
+    restore(instance, part and msgspec.structs.replace(part, applied=()), decided, deferred, read, unread)
 
 
 def _count_old_answers(controller, event, now_ns, received=Controller._received):
@@ -149,7 +150,28 @@ def _apply_again(redistribution, worker, parts, divided=Redistribution._divided)
     return msgspec.structs.replace(divided(redistribution, worker, parts), applied=())
 
 
+def _pickle_when_all_else_is(state, key, form, to):
+    found = form.states[key]
+    for following, transform in form.way_to(to) or ():
+        found = found if transform is None else transformed(found, (transform,), key)
+        following.states[key] = found
+        del form.states[key]
+        form = following
+    return found
+
+
+def _read_twice(unread, bin, count=None, read=_Unread.read):
+    again = None if bin in unread.__dict__.setdefault("twice", set()) else unread.left[bin]
+    keys = read(unread, bin, count)
+    if again is not None and bin not in unread.left:
+        unread.twice.add(bin)
+        unread.left[bin] = again
+    return keys
+
+
 BROKEN = {
+    "a state is saved after it was touched": (KeyedState, "_bring", _pickle_when_all_else_is),
+    "a bin is read twice": (_Unread, "read", _read_twice),
     "a checkpoint's marker overtakes the buffer": (Outbox, "mark", _mark_checkpoints_in_front_of_the_buffer),
     "a checkpoint is not aligned": (Alignment, "arrived", _align_no_checkpoint),
     "a position is one too far": (OperatorSaving, "end", _off_by_one),

@@ -248,7 +248,7 @@ BROKEN = [
     (Turns, "begin", _stays_awake, FIRST),
     (Turns, "switch_ended", _leaves_a_switched_worker_asleep, FIRST),
     (Turns, "is_stuck", _hands_nothing_off, (2, *FIRST)),
-    (Rota, "ready", _serves_urgent_events_last, (12, *FIRST)),
+    (Rota, "ready", _serves_urgent_events_last, (34, *FIRST)),
     (Turns, "rejoin", _rejoins_asleep, FIRST),
     (Turns, "ended", _forgets_due_sources, range(4, 20)),
     (HostedWorker, "awaits_credit", property(lambda member: False), range(2, 20)),
@@ -257,7 +257,7 @@ BROKEN = [
     (FrameRouter, "receive", _returns_credit_to_the_wrong_channel, (10, *FIRST)),
     (FrameRouter, "_deliver", _delivers_a_bundle_to_its_first_receiver, FIRST),
     (FrameRouter, "send", _sends_to_the_first_host_only, FIRST),
-    (HostChains, "_rerouted", _keeps_what_is_another_worker_s, (5, *FIRST)),
+    (HostChains, "_rerouted", _keeps_what_is_another_worker_s, (29, *FIRST)),
     (HostChains, "_assign", _forgets_the_loop_of_a_chain, FIRST),
     (HostChains, "_assign", _runs_by_name_what_was_before, (5, *FIRST)),
     (HostChains, "_release", _leaves_a_worker_stalled, FIRST),
@@ -281,4 +281,4 @@ def test_sinks_go_with_their_operators(monkeypatch):
     """Otherwise a fused worker has no writer for the dead letters of the second one."""
     monkeypatch.setattr(HostedWorker, "merge", _leaves_sinks_behind)
     with pytest.raises(KeyError, match="Many2"):
-        try_threads(5)
+        try_threads(1)

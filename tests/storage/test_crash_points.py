@@ -8,6 +8,7 @@ import random
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,13 +21,19 @@ from fries_nb.connectors.parquet_sink import ParquetSink, PartWriter
 from fries_nb.controller import events
 from fries_nb.driver.committer import Committer, complete
 from fries_nb.errors import CheckpointError, SinkError
+from fries_nb.operators.pickled_states import loaded_states, part_of_states
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
-from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.messages import Saved, WorkerId
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, write_snapshots
+from fries_nb.storage.restored_states import read_states
+from fries_nb.storage.saver import SnapshotWriter
+from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.worker.events import Save
+from fries_nb.worker.snapshot import Redistribution
 
 EPOCHS = 3
+LARGE = "x" * 1000
 WORKERS = (0, 1)
 
 
@@ -46,13 +53,29 @@ class Attempt:
         self.sinks = [PartWriter(self.out, WorkerId("out", n), self.place.incarnation, "r1") for n in WORKERS]
 
     def _restored(self) -> int:
-        """The epoch of the checkpoint, whose snapshots have to be there and to be of it."""
+        """The epoch of the checkpoint, whose states have to be there and to be of it, in whichever files they are."""
         checkpoint = self.place.restoration.checkpoint
-        if checkpoint is None:
-            return 0
-        for snapshot in read_snapshots(self.store, checkpoint, [WorkerId("FM", index) for index in WORKERS]).values():
-            assert snapshot.processed == checkpoint.epoch
-        return checkpoint.epoch
+        workers = [WorkerId("FM", index) for index in WORKERS]
+        restored = read_states(self.store, Redistribution(checkpoint, graph()), workers)
+        self.writer = SnapshotWriter(self.store, self.place.incarnation, restored.stored)
+        self.since = {worker.index: found.number for worker, found in restored.stored.items()}
+        epoch = checkpoint.epoch if checkpoint is not None else 0
+        for worker in workers if epoch else ():
+            snapshot = restored.snapshots[worker]
+            assert snapshot is not None
+            assert loaded_states(chain(*snapshot.bins.values()), {}) == {0: LARGE, **{n: n for n in range(1, epoch + 1)}}
+            assert snapshot.agenda == {5: b"as ever", 9: b"%d" % epoch}
+        return epoch
+
+    def _snapshot(self, index: int, epoch: int) -> Snapshot:
+        """What has come since the last one: a key; and at the beginning a large state, which nothing touches."""
+        since, new = self.since.get(index, 0), range(1, epoch + 1)
+        bins = {5: (part_of_states({n: n for n in new if n > since})[0],)} | (
+            {} if since else {9: (part_of_states({0: LARGE})[0],)}
+        )
+        self.since[index] = epoch
+        agenda = {5: b"as ever", 9: b"%d" % epoch}
+        return Snapshot("FM", index, epoch, bins=bins, agenda=agenda, since=since)
 
     def step(self) -> None:
         """One epoch: rows, a decision, snapshots, the record, the commit, and what is not needed any more."""
@@ -63,12 +86,15 @@ class Attempt:
             files += sink.close_part()
         if epoch == 2 and not self.place.restoration.decided:
             self.place.decide(decided("u1"))
-        snapshots = {}
+        saved: list[Saved] = []
         for index in WORKERS:
-            snapshot = Snapshot("FM", index, epoch)
-            snapshots[f"FM[{index}]"] = write_snapshots(self.store, str(epoch), self.place.incarnation, (snapshot,))[0]
+            saved += self.writer.write(Save(epoch, (self._snapshot(index, epoch),)))
+        assert not any(one.earlier for one in saved if epoch == 1)
         manifest.prepare(self.out, files)
-        self.place.keep(Checkpoint("r1", epoch, self.place.incarnation, snapshots, (), {"out": tuple(files)}))
+        self.place.keep(Checkpoint(
+            "r1", epoch, self.place.incarnation, {str(one.worker): one.name for one in saved}, (), {"out": tuple(files)},
+            workers={"FM": len(WORKERS)}, earlier={one.name: one.earlier for one in saved if one.earlier},
+        ))  # fmt: skip
         manifest.commit(self.out, epoch, files)
         self.epoch = epoch
         self.place.tidy()

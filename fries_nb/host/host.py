@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -26,6 +27,7 @@ from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
 from fries_nb.host.host_workers import HostWorkers, added_maker, build_workers, idle_maker, make_added
+from fries_nb.host.memory_watch import MemoryWatch, low_words
 from fries_nb.host.region_spec import Additions, HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
@@ -132,6 +134,8 @@ class Host:
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
         self._telemetry = HostTelemetry(printer, self._links.say)
+        self._memory = MemoryWatch()
+        self._reads = False
         self._core = HostCore(self._environment, host, region.topology, self._links, self._carry_out, self._chained)
         post = self._core.router.post
         self._watch = ConstraintWatch(region, host, post, self._notify, self._judged, self._request_chain)
@@ -217,6 +221,8 @@ class Host:
             run(self._core.chains.advance())
             if now - ticked >= self._tick_s:
                 self._telemetry.tell(now - ticked)
+                self._look_at_memory()
+                self._freeze_states()
                 ticked = now
                 self._tick()
                 self._progress.check()
@@ -280,6 +286,7 @@ class Host:
         workers = self._core.workers
         self._progress.begin(count for hosted in workers for count in hosted.introduce())
         gc.freeze()
+        self._reads = self._are_unread()
         self._saver.start()
         self._core.start()
         self._watch.begin([hosted.worker.wiring.workers for hosted in workers], self._peers)
@@ -295,6 +302,23 @@ class Host:
     def _limit_deadlines(self) -> None:
         for loop in self._core.loops:
             loop.limit_deadline(self._watch.deadline_ns)
+
+    def _freeze_states(self) -> None:
+        """Exempt the states of a checkpoint from garbage collection, once all of them have been read."""
+        if self._reads and not self._are_unread():
+            self._reads = False
+            gc.freeze()
+
+    def _are_unread(self) -> bool:
+        return any(one.state.is_unread for hosted in self._core.workers for one in hosted.worker.instances)
+
+    def _look_at_memory(self) -> None:
+        """Say so, before it is too late, if there is little memory left."""
+        if (memory := self._memory.look()) is not None:
+            keys: Counter[str] = Counter()
+            for hosted in self._core.workers:
+                keys.update({one.worker.operator: len(one.state) for one in hosted.worker.instances})
+            sys.stdout.write(f"{low_words(self._host, memory, keys)}\n")
 
     def _tick(self) -> None:
         for loop in self._core.loops:

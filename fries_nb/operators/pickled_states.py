@@ -212,7 +212,7 @@ _ARRAYS = {0xDC: 2, 0xDD: 4}
 """How longer arrays begin in msgpack, and the number of bytes of their length."""
 
 
-def part_of(entries: Sequence[Entry]) -> bytes:
+def part_of(entries: Sequence[tuple[bytes | None, bytes | None]]) -> bytes:
     """These entries as a part."""
     return msgspec.msgpack.encode(entries)
 

@@ -45,6 +45,10 @@ from fries_nb.protocol.partitioning import bins_of_keys
 Transform = Callable[[Any], Any]
 _UNTOLD = object()
 """In place of the key of a copy, which is not kept with it."""
+MANY = 1_000
+"""Number of keys beyond which everything is saved again if most keys have been touched."""
+_SORTED = 200
+"""Number of keys that are sorted into bins at once."""
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -191,7 +195,7 @@ class _Stored:
     @property
     def counts(self) -> bool:
         """Whether what goes from now on is, or may become, part of what is stored."""
-        return self.number != 0 or self.under_way is not None
+        return not self.is_lost and (self.number != 0 or self.under_way is not None)
 
 
 class KeyedState:
@@ -387,6 +391,8 @@ class KeyedState:
             self.get(key)  # it may have to be saved, and is to go from what is stored
         if sum(states.pop(key, None) is not None for states in self._all()) and self._kept.stored.counts:
             self._kept.stored.gone_keys[key] = None
+            if len(self._kept.stored.gone_keys) > len(self) + _NOTED:  # to save everything again takes less
+                self.save_all_again()
 
     def _all(self) -> list[dict[Any, Any]]:
         """The oldest states first, as far as that is known."""
@@ -470,7 +476,7 @@ class KeyedState:
         earlier, stored.under_way = stored.under_way, None
         since = stored.number if earlier is None else earlier.since
         builds = bool(since or earlier) and stored.same is not None and stored.same.ways == {own: None}
-        builds = builds and not stored.is_lost
+        builds = builds and not stored.is_lost and not self._is_mostly_touched()
         if own.ways:  # another version has the states in a form of its own
             if not builds:
                 self.read_all()
@@ -489,6 +495,12 @@ class KeyedState:
         self._kept.forms = [same, *(form for form in self._kept.forms if form not in (same, own)), fixed, own]
         self._kept.stored = _Stored(stored.number, stored.names, same, fixed=fixed, under_way=attempt)
         return attempt
+
+    def _is_mostly_touched(self) -> bool:
+        """Whether most of many keys have been touched: with the rest of them, nothing stored is read and merged."""
+        same, unread = self._kept.stored.same, self._kept.unread
+        untouched = (len(same.states) if same is not None else 0) + (unread.keys if unread is not None else 0)
+        return len(self) > max(MANY, 2 * untouched)
 
     def save_some(self, count: int) -> bool:
         """Pickle the states of so many keys, or encode a bin; returns whether anything is left to do.
@@ -512,6 +524,7 @@ class KeyedState:
             attempt.save(key, state)
             same.states[key] = state
             count -= 1
+        attempt.sort(_SORTED)
         return bool(count <= 0 or attempt.encode())
 
     def end_saving(self, number: int) -> None:
@@ -526,6 +539,7 @@ class KeyedState:
     def save_all_again(self) -> None:
         """Let the next attempt save everything, since nothing can build on what was to be stored."""
         self._kept.stored.is_lost = True
+        self._kept.stored.gone_keys.clear()
 
     def sort_keys(self, count: int) -> bool:
         """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fries_nb.operators.pickled_states import Entry, Name, Pickles, part_of
+from fries_nb.operators.pickled_states import Name, Pickles, part_of
 from fries_nb.protocol.partitioning import bins_of_keys
 
 Parts = dict[int, tuple[bytes, ...]]
@@ -72,12 +72,21 @@ class StatesToSave:
         self.gone = {*gone_bins}
         self.parts: Parts = {}
         self.failure: Unpickled | None = None
-        self._entries: dict[int, list[Entry]] = {}
-        self._unsorted: list[tuple[Any, Entry]] = []
+        # Keys and states one after the other, since many small tuples would make the garbage collector look at all
+        # states of the process, for which rows would wait.
+        self._entries: dict[int, list[bytes | None]] = {}
+        self._unsorted: list[Any] = []
+        self._pickled: list[bytes | None] = []
         self._pickles = Pickles()
         if earlier is not None:
             self._take_over(earlier)
-        self._unsorted += [(key, (self._pickles.take(key), None)) for key in gone_keys]
+        for key in gone_keys:
+            self._add(key, self._pickles.take(key), None)
+
+    def _add(self, key: Any, pickled: bytes, state: bytes | None) -> None:
+        self._unsorted.append(key)
+        self._pickled.append(pickled)
+        self._pickled.append(state)
 
     def _take_over(self, earlier: StatesToSave) -> None:
         """Have all that an attempt has which was given up, but what has left since."""
@@ -90,17 +99,20 @@ class StatesToSave:
     def save(self, key: Any, state: Any) -> None:
         """Pickle a state. It may be called while a tuple is processed, which has no part in a failure."""
         try:
-            self._unsorted.append((key, (self._pickles.take(key), self._pickles.take(state))))
+            self._add(key, self._pickles.take(key), self._pickles.take(state))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; the attempt fails by name
             self.failure = self.failure or Unpickled(key, error)
 
-    def sort(self) -> None:
-        """Sort what was pickled into bins."""
-        unsorted, self._unsorted = self._unsorted, []
-        if unsorted:
-            bins = bins_of_keys([key for key, _ in unsorted]).tolist()
-            for bin, (_, entry) in zip(bins, unsorted, strict=True):
-                self._entries.setdefault(bin, []).append(entry)
+    def sort(self, least: int = 1) -> None:
+        """Sort what was pickled into bins, once there is so much of it."""
+        if len(self._unsorted) < least:
+            return
+        unsorted, pickled, self._unsorted, self._pickled = self._unsorted, self._pickled, [], []
+        for number, bin in enumerate(bins_of_keys(unsorted).tolist()):
+            held = self._entries.get(bin)
+            if held is None:
+                held = self._entries[bin] = []
+            held += pickled[2 * number : 2 * number + 2]
         self.names |= self._pickles.names
 
     def encode(self) -> bool:
@@ -109,5 +121,6 @@ class StatesToSave:
         if not self._entries:
             return False
         bin, entries = self._entries.popitem()
-        self.parts[bin] = (*self.parts.get(bin, ()), part_of(entries))
+        pairs = list(zip(entries[::2], entries[1::2], strict=True))
+        self.parts[bin] = (*self.parts.get(bin, ()), part_of(pairs))
         return True

@@ -31,6 +31,7 @@ ValueError: it is cut off or has been overwritten
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -177,9 +178,14 @@ def write_file(
     draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
     if _is_local(filesystem):
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT, mode))  # Arrow would make it readable by all
-    with filesystem.open_output_stream(draft) as stream:
-        for piece in [content] if isinstance(content, bytes) else content:
-            stream.write(piece)
+    try:
+        with filesystem.open_output_stream(draft) as stream:
+            for piece in [content] if isinstance(content, bytes) else content:
+                stream.write(piece)
+    except OSError:
+        with contextlib.suppress(OSError):  # it takes room of which there is too little
+            filesystem.delete_file(draft)
+        raise
     if lasts and draft != place:
         see_durable(filesystem, draft)
     if draft != place:

@@ -215,7 +215,8 @@ def write_behind(
         words = f"the state of {first} cannot be written to {store.place}: {_first_line(error)}"
         raise CheckpointError(words) from error
     earlier = tuple(one.name for one in draft.earlier)
-    return WrittenFile(name, sum(map(len, content)), earlier, dict(draft.stored(number, indexed_as(name, index), index)))
+    stored_now = dict(draft.stored(number, indexed_as(name, index), index))
+    return WrittenFile(name, sum(map(len, content)), earlier, stored_now)
 
 
 class _Draft:

@@ -9,7 +9,7 @@ with each snapshot a little is written again, in the file that is written anyway
 the other, becomes one part, in which each key is once; one that has all of the bin loses the keys that have gone, too.
 
     the last parts of a bin    from ``PARTS / 2`` on, those of most parts first; none has more than ``PARTS``
-    a whole bin                once half as much has come as its first part has, the largest share first
+    a whole bin                once ``LEAST`` of what its first part has has come since, the largest share first
     whole files                when more than ``FILES`` are named: all that the smallest ones have, so that half as many
                                are left
 
@@ -43,6 +43,8 @@ PARTS = 32
 """Maximum number of parts of a bin."""
 FILES = 64
 """Maximum number of files that a snapshot names, except for some time after it was put together from several ones."""
+LEAST = 0.5
+"""How much has to have come since the first part of a bin, as a share of that, before all is written again."""
 SHARE = 3
 """Number of bytes that may be written again for each byte that has come."""
 MOST = 1 / 25
@@ -244,10 +246,10 @@ class _Choice:
             self._take(bin, _tail(row), len(row) > PARTS)
         shares = {bin: _share(row) for bin, row in self._rows.items() if len(row) > 1}
         for bin, share in sorted(shares.items(), key=lambda one: -one[1]):
-            if share < 0.5:
+            if share < LEAST:
                 break
-            # One that no credit will ever suffice for is due when as much has come as its first part has.
-            self._take(bin, 0, share >= 1 and sum(piece.length for piece in self._rows[bin]) > self._highest)
+            # One that no credit will ever suffice for is due when twice as much has come.
+            self._take(bin, 0, share >= 2 * LEAST and sum(piece.length for piece in self._rows[bin]) > self._highest)
         self._leave_files()
 
     def _take(self, bin: int, start: int, is_due: bool) -> None:

@@ -89,6 +89,7 @@ class Rota(Generic[H]):
         self._ahead: deque[H] = deque()
         self._saving: deque[H] = deque()
         self._turns = 0
+        self._place: dict[H, deque[H]] = {}  # where each of them is
         self._credit: dict[H, int] = {}
         self._urgent: deque[H] = deque()
 
@@ -100,11 +101,12 @@ class Rota(Generic[H]):
         self._move(member, self._ahead if ahead else self._round)
 
     def _move(self, member: H, to: deque[H]) -> None:
-        if member in to:
+        before = self._place.get(member)
+        if before is to:
             return
-        for order in (self._round, self._ahead, self._saving):
-            if member in order:
-                order.remove(member)
+        if before is not None:
+            before.remove(member)
+        self._place[member] = to
         to.append(member)
 
     def next(self) -> H | None:
@@ -134,16 +136,16 @@ class Rota(Generic[H]):
     def drop(self, member: H) -> None:
         """Remove a worker; idempotent."""
         if self._credit.pop(member, None) is not None:
-            order = next(order for order in (self._round, self._ahead, self._saving) if member in order)
-            order.remove(member)
+            self._place.pop(member).remove(member)
 
     def has_others(self, member: H) -> bool:
         """Whether a worker other than this one is to be served, and not only to save its states."""
-        return len(self._round) + len(self._ahead) > (member in self._round or member in self._ahead)
+        others = len(self._round) + len(self._ahead)
+        return others > (self._place.get(member, self._saving) is not self._saving)
 
     def is_aside(self, member: H) -> bool:
         """Whether it has nothing to do but to save its states."""
-        return member in self._saving
+        return self._place.get(member) is self._saving
 
     @property
     def has_urgent(self) -> bool:

@@ -254,7 +254,10 @@ class StateTurns:
         Raises:
             UnreadableState: they cannot be read.
         """
-        until, left = self._clock() + SLICE_NS, [instance for instance in instances if instance.state.is_unread]
+        left = [instance for instance in instances if instance.state.is_unread]
+        if not left:
+            return False
+        until = self._clock() + SLICE_NS
         while left and limit > 0:
             with left[0].bound():
                 if not left[0].state.read_some(min(limit, BETWEEN_LOOKS)):

@@ -257,3 +257,37 @@ def test_a_state_that_cannot_be_pickled_is_named_and_costs_no_row() -> None:
     while state.save_some(1):
         pass
     assert (again.failure, again.since, [*again.parts]) == (None, 0, bins_of_keys(["c7"]).tolist())
+
+
+def test_keys_that_go_for_ever_are_not_all_remembered() -> None:
+    """Of a run whose checkpoints have failed, or come seldom; then the next one has everything."""
+    state = KeyedState(dict)
+    for key in range(10):
+        state.touch(key)["n"] = key
+    state.begin_saving()
+    while state.save_some(100):
+        pass
+    state.end_saving(1)
+    for key in range(100, 50_000):
+        state.touch(key)
+        state.drop(key)
+    assert len(state._kept.stored.gone_keys) < 5_000
+    again = state.begin_saving()
+    while state.save_some(100):
+        pass
+    found = loaded_states([part for parts in again.parts.values() for part in parts], {})
+    assert (again.since, sorted(found)) == (0, [*range(10)])
+
+
+def test_of_many_keys_that_are_mostly_touched_everything_is_saved() -> None:
+    """What is stored would be replaced anyway; of half of them only these are."""
+    state = KeyedState(dict)
+    for number, touched, since in ((1, 2_000, 0), (2, 1_001, 0), (3, 1_000, 2), (4, 2_000, 0)):
+        for key in range(touched):
+            state.touch(key)["n"] = number
+        attempt = state.begin_saving()
+        while state.save_some(500):
+            pass
+        state.end_saving(number)
+        found = loaded_states([part for parts in attempt.parts.values() for part in parts], {})
+        assert (attempt.since, len(found)) == (since, 2_000 if not since else touched)

@@ -224,10 +224,6 @@ def _ends_with_its_worker(loop, worker):
     yield
 
 
-def _forgets_what_is_buffered(loop, workers):
-    yield
-
-
 def _lets_functions_wait(core, worker, control, direct=HostCore.direct):
     if isinstance(control, Fcm):
         loop, hosted = core.loop_of[worker]
@@ -263,7 +259,6 @@ BROKEN = [
     (HostChains, "_release", _leaves_a_worker_stalled, FIRST),
     (HostChains, "_step", _takes_a_worker_that_runs, (7, *FIRST)),
     (HostLoop, "_keep", _ends_with_its_worker, FIRST),
-    (HostLoop, "_flush", _forgets_what_is_buffered, (46, *FIRST)),
     (HostCore, "direct", _lets_functions_wait, (12, *FIRST)),
     (HostCore, "_try", _tells_nobody_of_a_trial, (4, *FIRST)),
 ]

@@ -137,3 +137,25 @@ def test_a_broken_rota_is_caught(monkeypatch: pytest.MonkeyPatch, name: str, bro
         except AssertionError:
             caught += 1
     assert caught
+
+
+def test_a_worker_that_only_saves_comes_last_and_gets_its_turns() -> None:
+    """One of eight while others are busy, all when they are not; and a tuple makes it one of the others again."""
+    rota: Rota[str] = Rota(quantum_ns=10)
+    for name in ("busy", "saves"):
+        rota.ready(name)
+    served = []
+    for _ in range(80):
+        name = rota.next()
+        assert name is not None
+        served.append(name)
+        rota.charge(name, spent_ns=10, busy=True, saves=name == "saves")
+    assert 9 <= served.count("saves") <= 11
+    assert rota.is_aside("saves")
+    assert not rota.has_others("busy")
+    rota.drop("busy")
+    assert (rota.next(), rota.has_others("saves")) == ("saves", False)
+    rota.ready("saves")
+    assert not rota.is_aside("saves")
+    rota.drop("saves")
+    assert rota.next() is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fries_nb.experiments.bench.checkpoint_state import checkpoint_state
 from fries_nb.experiments.bench.costs import idle, latency, planning, quiet, rest, row, times
 from fries_nb.experiments.bench.delay import crowd, delay, versions
 from fries_nb.experiments.bench.display_cost import display, watched
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "plan": planning,
     "display": display,
     "checkpoint": checkpoint,
+    "checkpoint-state": checkpoint_state,
     "constraints": constraints,
     "recovery": recovery,
     "versions": versions,

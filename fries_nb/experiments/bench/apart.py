@@ -166,6 +166,20 @@ def streamed_queries() -> Iterator[Callable[[str, Path], float]]:
 def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
     """Starts a process that runs W1 with the version of this package at a commit; ends it with the block."""
     # What it yields takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
+    with _version(commit, "keyed_job") as answer:
+        yield lambda job, path: float(answer({"job": job, "path": str(path.resolve())})["seconds"])
+
+
+@contextmanager
+def state_jobs(commit: str) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Starts a process that measures keyed state with the version at a commit; see ``rivals/state_job.py``."""
+    with _version(commit, "state_job") as answer:
+        yield answer
+
+
+@contextmanager
+def _version(commit: str, program: str) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Starts a program of this version that imports the package as it is at a commit, or this one if there is none."""
     here = Path(fries_nb.__file__).parent.parent
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as place:
         if commit:
@@ -174,14 +188,21 @@ def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
                 reason = archive.stderr.decode().strip()
                 raise BenchError(f"no version {commit} of fries_nb ({reason}); expected a clone of its repository")
             subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
-        program = Path(__file__).parent.parent / "rivals" / "keyed_job.py"
-        with _serving([str(program)], Path(place) if commit else here) as seconds:
-            yield seconds
+        file = Path(__file__).parent.parent / "rivals" / f"{program}.py"
+        with _answering([str(file)], Path(place) if commit else here) as answer:
+            yield answer
 
 
 @contextmanager
 def _serving(arguments: list[str], package: Path | None) -> Iterator[Callable[[str, Path], float]]:
     """Starts a program that answers each job with its duration in seconds."""
+    with _answering(arguments, package) as answer:
+        yield lambda job, path: float(answer({"job": job, "path": str(path.resolve())})["seconds"])
+
+
+@contextmanager
+def _answering(arguments: list[str], package: Path | None) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Starts a program that answers each line, a JSON object, with another one."""
     # ``package`` is where it imports us from; it runs there, since Spark's Python workers look in its directory first.
     environment = {**os.environ, "PYTHONPATH": str(package)} if package is not None else None
     with subprocess.Popen(
@@ -189,16 +210,17 @@ def _serving(arguments: list[str], package: Path | None) -> Iterator[Callable[[s
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
 
-        def seconds(job: str, path: Path) -> float:
+        def answer(job: Mapping[str, Any]) -> dict[str, Any]:
             if process.stdin is None or process.stdout is None:
                 raise BenchError("the process of a rival has no pipes")
-            print(json.dumps({"job": job, "path": str(path.resolve())}), file=process.stdin, flush=True)
-            answer = process.stdout.readline()
-            if not answer:
-                raise BenchError(f"the process of a rival ended during job {job!r}")
-            return float(json.loads(answer)["seconds"])
+            print(json.dumps(job), file=process.stdin, flush=True)
+            line = process.stdout.readline()
+            if not line:
+                raise BenchError(f"the process of a rival ended during job {job['job']!r}")
+            found: dict[str, Any] = json.loads(line)
+            return found
 
-        yield seconds
+        yield answer
 
 
 def _run(commands: list[list[str]]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ HASTE = 0.5
 def test_hosts_that_die_before_they_have_left_are_recovered_from():
     """No frontier is stuck: results are those of a run that is not rescaled."""
     reasons: list[str] = []
-    for seed in (8, *range(2 * SOAK)):  # a recovery for this reason is rare
+    for seed in (39, *range(2 * SOAK)):  # a recovery for this reason is rare
         reasons += play_rescaled(seed, HASTE).recoveries
     assert any("its last counts have not come" in reason for reason in reasons)
 

@@ -92,7 +92,7 @@ MUTANTS: tuple[tuple[Callable[[Patch], None], range], ...] = (
     (counted_when_sent, range(12)),
     (the_latest_stamp_of_merged_frames, range(5, 12)),
     (entries_that_are_not_counted, range(12)),
-    (restored_entries_that_are_not_counted, range(1)),
+    (restored_entries_that_are_not_counted, range(7, 8)),
     (a_source_that_is_ahead_of_its_rows, range(12)),
 )
 

@@ -244,7 +244,7 @@ def copy_after_the_marker(patch: pytest.MonkeyPatch) -> None:
     def ran(self: worker.Worker, *args: Any) -> bool:
         more = run(self, *args)
         if late := self.handover.__dict__.pop("late", None):
-            self._instructions += map(worker.Ship, give(self.handover, *late))
+            self._instructions += map(worker.events.Ship, give(self.handover, *late))
         return more
 
     patch.setattr(handover.Handover, "give", later)
@@ -294,7 +294,7 @@ def forget_unpaired_rows(patch: pytest.MonkeyPatch) -> None:
     ("break_it", "kills", "budget", "ends", "known"),
     [
         (copy_before_the_marker, 0, AMPLE, "", 5), (copy_after_the_marker, 0, AMPLE, "", 6),
-        (wait_for_no_state, 0, AMPLE, "", 17), (forget_it_at_a_restart, 2, AMPLE, "", 3),
+        (wait_for_no_state, 0, AMPLE, "", 17), (forget_it_at_a_restart, 2, AMPLE, "", 267),
         (leave_markers_out, 0, 1, "promote", 0), (count_no_rows_that_are_left_out, 0, 150, "none", 0),
         (forget_unpaired_rows, 0, 150, "none", 0),
     ],

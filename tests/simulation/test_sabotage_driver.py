@@ -162,7 +162,7 @@ BROKEN = {
     "the region stays that of before": (DriverCore, "_recover", _takes_the_region_of_before),
 }
 SHOWN = {
-    "the failure of a commit is dropped": 1, "decisions follow lost output": 1,
+    "the failure of a commit is dropped": 1, "decisions follow lost output": 335,
     "why a commit failed is forgotten": 19, "parts are committed twice": 29,
     "output comes before its record": 7, "a record that was not written is said to be kept": 15,
     "a decision is said before it is durable": 5, "a decision is written twice": 5,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 from matrix_played import try_cell
+from msgspec.structs import replace
 from soak import caught, first_tried
 
 from fries_nb.operators.state import KeyedState

@@ -155,8 +155,8 @@ def test_rows_of_a_kind_carry_identities_and_cohorts_without_an_audit(kind: Kind
         cluster.run()
         rows[name] = [row for sink in graph.sinks for row in cluster.rows(sink)]
     assert not any(TRANSACTION in row or COHORT in row for row in rows["without"])
-    # which row is the first of its key, fills a window, is the second of a pair, or of several at one time is brought out
-    # first, depends on the order of events
+    # which row is the first of its key, fills a window, is the second of a pair, or of several at one time the first to
+    # be brought out, depends on the order of events
     is_by_order = kind in (
         Kind.DEDUP, Kind.DEDUP_WITHIN, Kind.COUNT_WINDOW, Kind.JOIN_WITHIN, Kind.JOIN_WINDOW, Kind.JOIN_LATEST
     )  # fmt: skip

@@ -100,6 +100,8 @@ LAST_BYTES = 1 << 24
 """Maximum size of the states of all workers that are left behind when the run is over; larger ones are not."""
 LAST_ROWS = 100
 """Number of rows of each worker and side that are left behind then."""
+SELDOM = 10_000
+"""Number of collections of younger objects between those of all, while the states of a checkpoint are read."""
 LINGER_MS = 2_000
 """Maximum time for sending final messages without an answer, in milliseconds."""
 LEAVE_MS = 10_000
@@ -136,6 +138,7 @@ class Host:
         self._telemetry = HostTelemetry(printer, self._links.say)
         self._memory = MemoryWatch()
         self._reads = False
+        self._thresholds = gc.get_threshold()
         self._core = HostCore(self._environment, host, region.topology, self._links, self._carry_out, self._chained)
         post = self._core.router.post
         self._watch = ConstraintWatch(region, host, post, self._notify, self._judged, self._request_chain)
@@ -287,6 +290,8 @@ class Host:
         self._progress.begin(count for hosted in workers for count in hosted.introduce())
         gc.freeze()
         self._reads = self._are_unread()
+        if self._reads:  # or old objects would be looked at again and again while states come, and rows wait for that
+            gc.set_threshold(*self._thresholds[:2], SELDOM)
         self._saver.start()
         self._core.start()
         self._watch.begin([hosted.worker.wiring.workers for hosted in workers], self._peers)
@@ -308,6 +313,7 @@ class Host:
         if self._reads and not self._are_unread():
             self._reads = False
             gc.freeze()
+            gc.set_threshold(*self._thresholds)
 
     def _are_unread(self) -> bool:
         return any(one.state.is_unread for hosted in self._core.workers for one in hosted.worker.instances)

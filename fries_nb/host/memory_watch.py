@@ -26,7 +26,7 @@ _CONTAINER = Path("/sys/fs/cgroup")
 
 
 class HostMemory(NamedTuple):
-    """HostMemory in bytes."""
+    """The memory of a host, in bytes: what is left, and all."""
 
     left: int
     total: int

@@ -35,7 +35,7 @@ Parts = dict[int, tuple[bytes, ...]]
 """Bin to the parts of its states, the oldest first."""
 
 
-class Unpickled(NamedTuple):
+class NotPickled(NamedTuple):
     """A state that could not be pickled."""
 
     key: Any
@@ -71,7 +71,7 @@ class StatesToSave:
         self.since, self.names = since, set(names)
         self.gone = {*gone_bins}
         self.parts: Parts = {}
-        self.failure: Unpickled | None = None
+        self.failure: NotPickled | None = None
         # Keys and states one after the other, since many small tuples would make the garbage collector look at all
         # states of the process, for which rows would wait.
         self._entries: dict[int, list[bytes | None]] = {}
@@ -101,7 +101,7 @@ class StatesToSave:
         try:
             self._add(key, self._pickles.take(key), self._pickles.take(state))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; the attempt fails by name
-            self.failure = self.failure or Unpickled(key, error)
+            self.failure = self.failure or NotPickled(key, error)
 
     def sort(self, least: int = 1) -> None:
         """Sort what was pickled into bins, once there is so much of it."""

@@ -212,8 +212,7 @@ class StatesLost:
 
 Event = (
     Arrived | BinsArrived | Rewired | Connected | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick
-    | Stalled | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
-    | StatesLost
+    | Stalled | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced | StatesLost
 )
 
 

@@ -4,8 +4,8 @@ Every worker that has something to do is served in turn. In its turn it may use 
 that takes longer is charged to its later turns, so that over time all get the same, whatever a slice of each costs.
 Workers with an urgent event (a fast control message, the preparation of a change) are served before all others, and
 those that are *ahead* of their receivers after them, so that tuples queue in front of the first operator that cannot
-keep up, and a marker behind it does not wait for them. Those that have no tuples, and save their states, come last of
-all; but one of ``TURNS`` turns is theirs, so that a checkpoint ends on a busy host, too.
+keep up, and a marker behind it does not wait for them. Those that have no tuples, and only save or read states, come
+last of all; but one of ``TURNS`` turns is theirs, so that a checkpoint ends on a busy host, too.
 
 Laws: a worker that is ready is served after at most one round of the others; while all are busy, the processor times
 of any two differ by at most one quantum and the longest slice (until one has used up a debt of ``DEBT`` quanta, beyond
@@ -126,7 +126,7 @@ class Rota(Generic[H]):
         return None
 
     def charge(self, member: H, spent_ns: int, busy: bool, ahead: bool = False, saves: bool = False) -> None:
-        """Record a turn, and whether the worker has more to do, or only to save."""
+        """Record a turn, and whether the worker has more to do, or only to save or read states."""
         if not busy:
             self.drop(member)
         elif member in self._credit:
@@ -139,12 +139,12 @@ class Rota(Generic[H]):
             self._place.pop(member).remove(member)
 
     def has_others(self, member: H) -> bool:
-        """Whether a worker other than this one is to be served, and not only to save its states."""
+        """Whether a worker other than this one is to be served, and not only to save or read states."""
         others = len(self._round) + len(self._ahead)
         return others > (self._place.get(member, self._saving) is not self._saving)
 
     def is_aside(self, member: H) -> bool:
-        """Whether it has nothing to do but to save its states."""
+        """Whether it has nothing to do but to save or read states."""
         return self._place.get(member) is self._saving
 
     @property

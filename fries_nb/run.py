@@ -80,6 +80,7 @@ class Dataflow(builder.DataflowBuilder):
         identities: bool = False,
         chaining: bool = True,
         buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
+        state_bytes: int | None = None,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         heartbeat_timeout_s: float = SILENCE_S,
@@ -103,6 +104,9 @@ class Dataflow(builder.DataflowBuilder):
             chaining: run operators connected by forward edges in one thread.
             buffer_budget_bytes: bytes that a host may buffer, in input queues and output that waits for credit; by
                 default 64 MiB.
+            state_bytes: bytes of keyed states, pickled, that a host may have in memory, at least 1 MiB; those that have
+                not been touched for longest are moved to its own disk, and come back with the next row of their key.
+                By default all are in memory.
             commit_interval_s: seconds between commits of the sinks, 5 by default; ``None`` commits once, at the end.
             port: TCP port of the controller; 0 for any free one.
             heartbeat_timeout_s: seconds without a heartbeat on the network after which a machine or process counts as
@@ -142,7 +146,7 @@ class Dataflow(builder.DataflowBuilder):
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
             self.constraints(), fixed=self.fixed, recover=recover, starts=checked_starts(start, graph.sources),
-            hide=checked_hide(hide), identities=identities, **self._buffers,
+            hide=checked_hide(hide), identities=identities, state_bytes=state_bytes, **self._buffers,
         )  # fmt: skip
         if signing_key is not None and not checkpoint:
             raise CheckpointError(
@@ -162,6 +166,7 @@ class Dataflow(builder.DataflowBuilder):
         identities: bool = False,
         chaining: bool = True,
         buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
+        state_bytes: int | None = None,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         heartbeat_timeout_s: float = SILENCE_S,
@@ -198,6 +203,7 @@ class Dataflow(builder.DataflowBuilder):
             identities: see ``run``.
             chaining: see ``run``.
             buffer_budget_bytes: see ``run``.
+            state_bytes: see ``run``.
             commit_interval_s: seconds between checkpoints.
             port: see ``run``.
             heartbeat_timeout_s: see ``run``.
@@ -225,7 +231,8 @@ class Dataflow(builder.DataflowBuilder):
         dropped = check_drop(drop, graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, hide=checked_hide(hide), identities=identities, **self._buffers,
+            self.constraints(), fixed=self.fixed, hide=checked_hide(hide), identities=identities,
+            state_bytes=state_bytes, **self._buffers,
         )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
 
@@ -241,6 +248,7 @@ class Dataflow(builder.DataflowBuilder):
         identities: bool = False,
         chaining: bool = True,
         buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
+        state_bytes: int | None = None,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         heartbeat_timeout_s: float = SILENCE_S,
@@ -274,6 +282,7 @@ class Dataflow(builder.DataflowBuilder):
             identities: see ``run``.
             chaining: see ``run``.
             buffer_budget_bytes: see ``run``.
+            state_bytes: see ``run``.
             commit_interval_s: see ``run``.
             port: see ``run``.
             heartbeat_timeout_s: see ``run``.
@@ -304,7 +313,7 @@ class Dataflow(builder.DataflowBuilder):
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
             self.constraints(), fixed=self.fixed, recover=recover, hide=checked_hide(hide),
-            identities=identities, **self._buffers,
+            identities=identities, state_bytes=state_bytes, **self._buffers,
         )  # fmt: skip
         return start_fork(source, declared, graph, spark, options, place, key, self.lighters(), dropped)
 

@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from fries_nb.host.event_loops import AsyncioCalls
 from fries_nb.operators.awaited_calls import CallLoop
+from fries_nb.operators.cold_states import StateBudget
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.storage.spilled import SpillFile
 from fries_nb.worker.turns import Fifo, Lock
 
 if TYPE_CHECKING:
@@ -82,6 +84,9 @@ class Environment(Protocol):
     def calls(self, worker: WorkerId) -> CallLoop:
         """Where the calls of a worker's coroutine function run."""
 
+    def state_budget(self, limit: int) -> StateBudget:
+        """The limit of states in memory, in bytes: one for all workers."""
+
     def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Wait for the first item until a time since the Unix epoch; returns it, ``None`` if none came."""
 
@@ -103,6 +108,9 @@ class Threads:
     queue: Callable[[], Fifo[Any]] = staticmethod(SimpleQueue)
     shared: Callable[[], dict[Any, Any]] = staticmethod(dict)
 
+    def __init__(self) -> None:
+        self._budget: StateBudget | None = None
+
     def start(self, host: int, name: str, steps: Steps[None], failed: Callable[[Exception], None]) -> threading.Thread:
         """Start a thread; see ``Environment``."""
         thread = threading.Thread(target=_guarded, args=[steps, failed], name=name, daemon=True)
@@ -112,6 +120,11 @@ class Threads:
     def calls(self, worker: WorkerId) -> CallLoop:
         """An event loop of asyncio; see ``Environment``."""
         return AsyncioCalls(f"fries-calls-{worker}")
+
+    def state_budget(self, limit: int) -> StateBudget:
+        """A limit with files on disk; see ``Environment``."""
+        self._budget = self._budget or StateBudget(limit, SpillFile)
+        return self._budget
 
     def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Block until an item is queued; see ``Environment``."""

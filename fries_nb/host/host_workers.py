@@ -37,6 +37,7 @@ from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.operators.awaited_calls import CallLoop
+from fries_nb.operators.cold_states import StateBudget
 from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.instance import FAILURES, Instance, failure
@@ -55,7 +56,7 @@ from fries_nb.protocol.rollout import Reach
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.restored_states import NOTHING_RESTORED, RestoredStates, read_states
-from fries_nb.storage.snapshot_files import spilled
+from fries_nb.storage.spilled import spilled
 from fries_nb.storage.stored_parts import StoredParts
 from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.awaiting_worker import AwaitingWorker
@@ -101,6 +102,7 @@ class Assembly:
         progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
         calls: makes the place where calls of a worker's coroutine function run.
         unread: worker to what reads the parts of each of its bins; see ``storage.restored_states``.
+        budget: how much of the states of all workers may be in memory; ``None`` for all of them.
     """
 
     restoration: Restoration
@@ -117,6 +119,7 @@ class Assembly:
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
     calls: Callable[[WorkerId], CallLoop] | None = None
     unread: Mapping[WorkerId, Mapping[int, Callable[[], Sequence[bytes]]]] = field(default_factory=dict)
+    budget: StateBudget | None = None
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -216,6 +219,7 @@ class Assembly:
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit and operator.shadow is None)
         instance.hide, instance.identities = self.hide, self.identities or self.audit
+        instance.budget = self.budget
         if operator.awaiting is not None and self.calls is not None:
             instance.calls = self.calls(instance.worker)
         if (payload := self.payloads.get(operator.name)) is not None:
@@ -520,6 +524,7 @@ def _assembly(
         progress=region.progress,
         earlier=region.earlier,
         calls=environment.calls,
+        budget=None if region.options.state_bytes is None else environment.state_budget(region.options.state_bytes),
     )
 
 

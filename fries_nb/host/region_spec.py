@@ -29,6 +29,9 @@ from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.transport.sockets import HostKeys
 from fries_nb.worker.snapshot import Redistribution
 
+LEAST_STATE_BYTES = 1 << 20
+"""The smallest limit of states in memory, in bytes."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -52,6 +55,7 @@ class Options:
         starts: where a new run begins to read sources, by name, if not at their beginnings.
         hide: the columns whose values are not to be shown.
         identities: whether every row carries the identity of its source tuple, and its cohort if a source names one.
+        state_bytes: bytes of states that a host may have in memory, pickled; ``None`` for all of them.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -72,6 +76,7 @@ class Options:
     starts: Mapping[str, SourceStart] = field(default_factory=dict)
     hide: frozenset[str] = frozenset()
     identities: bool = False
+    state_bytes: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identities", self.identities or self.audit)
@@ -82,6 +87,11 @@ class Options:
                 f"commit_interval_s={self.commit_interval_s!r}; expected seconds, more than 0 and at most a "
                 "year, or None for the end only"
             )
+        if self.state_bytes is not None and not _is_state_limit(self.state_bytes):
+            raise DataflowError(
+                f"state_bytes={self.state_bytes!r}; expected bytes of states in the memory of each host, at least "
+                f"{LEAST_STATE_BYTES} (1 MiB), or None for all of them"
+            )
         if not is_duration(self.silence_s):
             given = f"heartbeat_timeout_s={self.silence_s!r}"
             raise DataflowError(f"{given}; expected seconds, more than 0 and at most a year")
@@ -89,6 +99,10 @@ class Options:
             raise DataflowError(f"port={self.port!r}; expected 1 to 65535, or 0 for any free one")
         if isinstance(self.buffer_bytes, bool) or not isinstance(self.buffer_bytes, int) or self.buffer_bytes < 0:
             raise DataflowError(f"buffer_bytes={self.buffer_bytes!r}; expected a number of bytes, or 0")
+
+
+def _is_state_limit(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= LEAST_STATE_BYTES
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.operators.arms import Arms
 from fries_nb.operators.audit_log import AuditLog, Mark
+from fries_nb.operators.cold_states import StateBudget
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.joined_names import JoinedNames
 from fries_nb.operators.pickled_states import definitions_of, renewed
@@ -133,6 +134,8 @@ class Instance:
     """Returns nanoseconds: that of its worker."""
     calls: CallLoop | None = None
     """Where the calls of a coroutine function run; ``None`` for others."""
+    budget: StateBudget | None = None
+    """How much of its states may be in memory; ``None`` for all of them."""
     deferred: Callable[[], None] | None = None
     """Applies the decided changes that it was restored without."""
     came: pa.Schema | None = None

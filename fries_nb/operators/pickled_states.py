@@ -117,9 +117,28 @@ class _ByName(_ByValue):
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | FunctionType) and (name := _names.get(value)) is not None:
-            self.names.add(name)
+            self._note(name, value)
             return _found, name
         return super().reducer_override(value)
+
+    def _note(self, name: Name, value: Any) -> None:
+        self.names.add(name)
+
+
+class NameClash(Exception):
+    """A definition has the name of another one that was pickled before."""
+
+
+class _ByExactName(_ByName):
+    """Notes the definitions with their names; raises a ``NameClash`` for another one of a name."""
+
+    def __init__(self, file: io.BytesIO, definitions: dict[Name, Any]) -> None:
+        super().__init__(file)
+        self._definitions = definitions
+
+    def _note(self, name: Name, value: Any) -> None:
+        if self._definitions.setdefault(name, value) is not value:
+            raise NameClash(name)
 
 
 def with_aliases(value: Any, reduced: Any) -> Any:
@@ -151,7 +170,10 @@ class Pickles:
     def __init__(self) -> None:
         self.ends: list[int] = []
         self._file = io.BytesIO()
-        self._pickler = _ByName(self._file)
+        self._pickler = self._pickler_of(self._file)
+
+    def _pickler_of(self, file: io.BytesIO) -> _ByName:
+        return _ByName(file)
 
     def __len__(self) -> int:
         return self._file.tell()
@@ -188,6 +210,21 @@ class Pickles:
     def content(self) -> bytes:
         """All of them."""
         return self._file.getvalue()
+
+
+class ExactPickles(Pickles):
+    """Values that are pickled for this process, to have the very definitions that they have now.
+
+    Args:
+        definitions: the definitions that they need; those that are needed are added.
+    """
+
+    def __init__(self, definitions: dict[Name, Any]) -> None:
+        self._definitions = definitions
+        super().__init__()
+
+    def _pickler_of(self, file: io.BytesIO) -> _ByName:
+        return _ByExactName(file, self._definitions)
 
 
 def copied(state: Any) -> bytes:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
@@ -37,9 +38,10 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.updates import Edits
-from fries_nb.errors import FriesError, OperatorError
+from fries_nb.errors import FriesError, OperatorError, RunError
+from fries_nb.operators.cold_states import ColdStates, LogFile, StateSizes
 from fries_nb.operators.pickled_states import Name, Renewed, copied
-from fries_nb.operators.states_to_save import StatesToSave
+from fries_nb.operators.states_to_save import NotPickled, StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
 
 Transform = Callable[[Any], Any]
@@ -49,6 +51,14 @@ MANY = 1_000
 """Number of keys beyond which everything is saved again if most keys have been touched."""
 _SORTED = 200
 """Number of keys that are sorted into bins at once."""
+_AT_ONCE = 4_096
+"""Number of keys that are listed at once to be moved out."""
+_MEASURED, _MEASURED_BYTES = 16, 1_000_000
+"""Numbers of states, and of their bytes, by which the size of all is estimated."""
+_CALLS = 1_000
+"""Number of looks at the sizes after which some are measured again, though there are no other keys."""
+_SPREAD = 2_654_435_761
+"""A prime number whose multiples are spread evenly."""
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -109,6 +119,13 @@ class _Form:
 
     states: dict[Any, Any] = field(default_factory=dict)
     ways: dict[_Form, Transform | None] = field(default_factory=dict)
+    cold: dict[Any, int] = field(default_factory=dict)  # key to the place of its state, if that is not in memory
+    oldest: list[Any] = field(default_factory=list)  # the next keys whose states are moved out, the last one first
+
+    @property
+    def count(self) -> int:
+        """Number of keys."""
+        return len(self.states) + len(self.cold)
 
     def way_to(self, other: _Form) -> list[tuple[_Form, Transform | None]] | None:
         """The forms that a state goes through, each with what leads to it; ``None`` if there is no way."""
@@ -130,6 +147,16 @@ class _Form:
 
 
 @dataclass(slots=True)
+class _Sampled:
+    """The sizes of some states."""
+
+    keys: int = 0  # number of states in memory then
+    size: float = 0.0  # mean number of bytes, pickled
+    number: int = 0  # number of times that some were measured
+    calls: int = 0  # number of times that it was asked for since
+
+
+@dataclass(slots=True)
 class _Kept:
     """What all versions of an operator share of its states: the forms, the oldest first, and the order by bin."""
 
@@ -138,6 +165,8 @@ class _Kept:
     sorted: dict[int, list[Any]] = field(default_factory=dict)
     unread: _Unread | None = None
     stored: _Stored = field(default_factory=lambda: _Stored())
+    log: ColdStates | None = None  # where the states are that are not in memory
+    sampled: _Sampled = field(default_factory=lambda: _Sampled())
 
 
 Reading = Callable[[], Iterator[tuple[Any, Any]]]
@@ -225,7 +254,8 @@ class KeyedState:
 
     def hold(self, other: KeyedState) -> None:
         """Have all states, which are taken to be in this form, while another version seemed to have them."""
-        self._form.states, other._form.states = other._form.states, self._form.states
+        own, others = self._form, other._form
+        own.states, others.states, own.cold, others.cold = others.states, own.states, others.cold, own.cold
         same = self._kept.stored.same
         if same is not None and other._form in same.ways:
             same.ways = {self._form: None}
@@ -249,7 +279,7 @@ class KeyedState:
             led, count = {to for form in forms for to in form.ways}, len(forms)
             used = {self._form, self._kept.stored.same, self._kept.stored.fixed}
             used |= set() if self._kept.unread is None else {self._kept.unread.form}
-            forms = [one for one in forms if one.states or one in led or one in used]
+            forms = [one for one in forms if one.count or one in led or one in used]
         self._kept.forms = forms
 
     @property
@@ -262,8 +292,9 @@ class KeyedState:
 
     @property
     def live(self) -> Mapping[Any, Any]:
-        """Key to state, of those in the form of the current configuration; to be read only."""
+        """Key to state, of those in the form of the current configuration; to be read only. It is all in memory."""
         self.read_all()
+        self._warm_all()
         ways = ((form, form.way_to(self._form)) for form in self._kept.forms)
         alike = (form for form, way in ways if way is not None and not any(transform for _, transform in way))
         return MappingProxyType({key: state for form in alike for key, state in form.states.items()})
@@ -323,13 +354,101 @@ class KeyedState:
         return other
 
     def _holder(self, key: Any) -> _Form | None:
+        """The form that has the state of a key, which is in memory then; ``None`` if it was never seen."""
         found = next((form for form in self._kept.forms if key in form.states), None)
+        if found is None and self._kept.log:
+            found = next((form for form in self._kept.forms if key in form.cold), None)
+            if found is not None:
+                self._warm(key, found)
         if found is None and self._kept.unread is not None:
             (bin,) = bins_of_keys([key]).tolist()
             if bin in self._kept.unread.left:
                 self._read(bin)
                 return self._holder(key)
         return found
+
+    # ---- states that are not in memory
+
+    def _warm(self, key: Any, form: _Form) -> None:
+        log = self._kept.log
+        assert log is not None, "it has this state"
+        try:
+            form.states[key] = log.take(form.cold[key])
+        except OSError as error:
+            raise UnreadableState(RunError(f"the state of key {key!r} cannot be read from disk: {error}")) from error
+        del form.cold[key]
+
+    def _warm_all(self) -> None:
+        for form in self._kept.forms:
+            for key in [*form.cold]:
+                self._warm(key, form)
+
+    def move_out(self, count: int, file: Callable[[], LogFile]) -> tuple[int, NotPickled | None]:
+        """Move the states of so many keys out of memory, those first that have not been touched for longest.
+
+        Args:
+            count: number of keys.
+            file: makes files for them.
+
+        Returns:
+            The number of those that were moved, and why the next one could not be.
+        """
+        log = self._kept.log = ColdStates(file) if self._kept.log is None else self._kept.log
+        form = next((one for one in self._kept.forms if one.states and one is not self._kept.stored.fixed), None)
+        if form is None:
+            return 0, None
+        some = self._oldest(form, count)
+        places, error = log.put(some)
+        for (key, _), place in zip(some, places, strict=False):
+            form.cold[key] = place
+            del form.states[key]
+        if error is None:
+            return len(places), self._fill_gaps(log, count)
+        key = some[len(places)][0] if some else None
+        if some and not isinstance(error, OSError):
+            form.states[key] = form.states.pop(key)  # so that others are tried before it is again
+        return len(places), NotPickled(key, error)
+
+    def _oldest(self, form: _Form, count: int) -> list[tuple[Any, Any]]:
+        """Some of the states of a form that came first, with their keys."""
+        found: list[tuple[Any, Any]] = []
+        while not found and form.states:
+            if not form.oldest:  # many at once, since the front of a dict soon consists of gaps
+                form.oldest = [*islice(form.states, _AT_ONCE)][::-1]
+            some, form.oldest[-count:] = form.oldest[: -count - 1 : -1], []
+            found = [(key, form.states[key]) for key in some if key in form.states]
+        return found
+
+    def _fill_gaps(self, log: ColdStates, count: int) -> NotPickled | None:
+        """Move some states to the end of the log, if it has too many gaps."""
+        for key, place in log.sparse_entries(count):
+            form = next((one for one in self._kept.forms if one.cold.get(key) == place), None)
+            if form is not None:
+                try:
+                    form.cold[key] = log.move(key, place)
+                except OSError as error:
+                    return NotPickled(key, error)
+        return None
+
+    def sizes(self) -> StateSizes:
+        """How many states are in memory, and their mean size, which is measured again now and then."""
+        keys, places = sum(len(form.states) for form in self._kept.forms), len(self._kept.log or ())
+        sampled = self._kept.sampled
+        sampled.calls += 1
+        if abs(keys - sampled.keys) > sampled.keys // 8 or sampled.calls >= _CALLS:
+            self._kept.sampled = _Sampled(keys, self._measured(keys, sampled), sampled.number + 1)
+        return StateSizes(keys, self._kept.sampled.size, places)
+
+    def _measured(self, keys: int, before: _Sampled) -> float:
+        """The mean size of some states, from another place each time."""
+        start = before.number * _SPREAD % max(1, keys)
+        sizes: list[int] = []
+        for state in islice(chain.from_iterable(form.states.values() for form in self._kept.forms), start, None):
+            with suppress(Exception):  # it is named when it is to be moved out, or saved
+                sizes.append(len(copied(state)))
+            if len(sizes) == _MEASURED or sum(sizes) > _MEASURED_BYTES:
+                break
+        return sum(sizes) / len(sizes) if sizes else before.size
 
     # ---- bins that are not read yet
 
@@ -387,7 +506,7 @@ class KeyedState:
     def drop(self, key: Any) -> None:
         """Remove the state of ``key``, which counts as never seen from then on; idempotent."""
         key = canonical_key(key)
-        if self._kept.stored.under_way is not None or self._kept.unread is not None:
+        if self._kept.stored.under_way is not None or self._kept.unread is not None or self._kept.log is not None:
             self.get(key)  # it may have to be saved, and is to go from what is stored
         if sum(states.pop(key, None) is not None for states in self._all()) and self._kept.stored.counts:
             self._kept.stored.gone_keys[key] = None
@@ -396,7 +515,8 @@ class KeyedState:
 
     def _all(self) -> list[dict[Any, Any]]:
         """The oldest states first, as far as that is known."""
-        return [*(form.states for form in self._kept.forms if form is not self._form), self._form.states]
+        forms = [form for form in self._kept.forms if form is not self._form]
+        return [states for form in (*forms, self._form) for states in (form.cold, form.states)]
 
     def transform(self, transform: Transform | None) -> None:
         """Begin a new configuration; ``None`` keeps the states unchanged."""
@@ -425,7 +545,7 @@ class KeyedState:
         ways = ((form, form.way_to(self._form) or ()) for form in self._kept.forms)
         waiting = [form for form, way in ways if any(transform for _, transform in way)]
         unread = self._kept.unread
-        return sum(len(form.states) for form in waiting) + (unread.keys if unread and unread.form in waiting else 0)
+        return sum(form.count for form in waiting) + (unread.keys if unread and unread.form in waiting else 0)
 
     def load(self, states: dict[Any, Any], stored_as: int = 0, names: Iterable[Name] = ()) -> None:
         """Replace all states, which are in the form of the current configuration.
@@ -460,11 +580,12 @@ class KeyedState:
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
         self.read_all()
+        self._warm_all()
         self._settle([form for form in self._kept.forms if form is not self._form])
 
     def _settle(self, forms: Iterable[_Form]) -> None:
         for form in forms:
-            for key in list(form.states):
+            for key in [*form.states, *form.cold]:
                 self.touch(key)
         self._forget_unused()
 
@@ -482,8 +603,9 @@ class KeyedState:
                 self.read_all()
             spared = (own, stored.same) if builds else (own,)
             self._settle([form for form in self._kept.forms if form not in spared])
-        fixed = _Form(dict(own.states), {own: None})
+        fixed = _Form(dict(own.states), {own: None}, own.cold)
         own.states.clear()  # and not another dict, since ``find`` has been given away
+        own.cold, own.oldest = {}, []
         for form in () if own.ways else self._kept.forms:
             if form is not stored.same or not builds:
                 form.ways = {fixed if to is own else to: transform for to, transform in form.ways.items()}
@@ -499,7 +621,7 @@ class KeyedState:
     def _is_mostly_touched(self) -> bool:
         """Whether most of many keys have been touched: with the rest of them, nothing stored is read and merged."""
         same, unread = self._kept.stored.same, self._kept.unread
-        untouched = (len(same.states) if same is not None else 0) + (unread.keys if unread is not None else 0)
+        untouched = (same.count if same is not None else 0) + (unread.keys if unread is not None else 0)
         return len(self) > max(MANY, 2 * untouched)
 
     def save_some(self, count: int) -> bool:
@@ -515,8 +637,10 @@ class KeyedState:
         if unread is not None and unread.form is not same and unread.form.way_to(fixed) is not None:
             return self.read_some(count) or True  # what is stored has another form, or cannot be built on
         for form in self._kept.forms:
-            if form is not fixed and form.states and form.way_to(fixed) is not None:
-                for key in [*islice(reversed(form.states), max(0, count))]:  # its front soon consists of gaps
+            if form is not fixed and form.count and form.way_to(fixed) is not None:
+                some = chain(reversed(form.states), reversed(form.cold))  # the front of a dict soon consists of gaps
+                for key in [*islice(some, max(0, count))]:
+                    self._holder(key)
                     self._bring(key, form, fixed)
                     count -= 1
         while count > 0 and fixed.states:
@@ -524,8 +648,21 @@ class KeyedState:
             attempt.save(key, state)
             same.states[key] = state
             count -= 1
+        while count > 0 and fixed.cold:
+            key, place = fixed.cold.popitem()
+            self._save_cold(attempt, key, place)
+            same.cold[key] = place
+            count -= 1
         attempt.sort(_SORTED)
         return bool(count <= 0 or attempt.encode())
+
+    def _save_cold(self, attempt: StatesToSave, key: Any, place: int) -> None:
+        log = self._kept.log
+        assert log is not None, "it has this state"
+        try:
+            attempt.add(key, *log.pickled(place))
+        except OSError as error:
+            raise UnreadableState(RunError(f"the state of key {key!r} cannot be read from disk: {error}")) from error
 
     def end_saving(self, number: int) -> None:
         """End an attempt: all states have been given away, to be stored as this number, or it has failed (0)."""

@@ -103,6 +103,11 @@ class StatesToSave:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; the attempt fails by name
             self.failure = self.failure or NotPickled(key, error)
 
+    def add(self, key: Any, state: bytes, names: Iterable[Name]) -> None:
+        """Have a state that is pickled already, with the definitions that it needs."""
+        self._add(key, self._pickles.take(key), state)
+        self.names.update(names)
+
     def sort(self, least: int = 1) -> None:
         """Sort what was pickled into bins, once there is so much of it."""
         if len(self._unsorted) < least:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.host.environment import Steps
+from fries_nb.operators.cold_states import MemoryFile, StateBudget
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.network import Draws
 from fries_nb.simulation.seeded_calls import SeededCalls
@@ -235,6 +236,10 @@ class VirtualEnvironment:
     def processor_ns(self) -> int:
         """What the tuples of the current thread have used."""
         return self._used_ns[self._threads.current]
+
+    def state_budget(self, limit: int) -> StateBudget:
+        """A limit with files in memory; see ``Environment``."""
+        return StateBudget(limit, MemoryFile)
 
     def lock(self) -> Lock:
         """A lock that is free."""

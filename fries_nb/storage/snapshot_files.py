@@ -5,18 +5,12 @@ A file has the snapshots of a chain. Each part of the states of a bin, and the a
 the blobs of these; of each such file the index has the SHA-256 digest of its index. So a seal covers the digests of all
 parts of a snapshot, in whichever files they are, and a reader that wants the state of one key reads the indices and the
 parts of its bin only: ``SnapshotReader``.
-
-Spilling of record batches to a host's disk, as memory-mapped files that the system loads and evicts as needed.
-
-Each call writes one file, maps it and unlinks it, so that no file remains, however the process ends.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +21,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.errors import CheckpointError, RunError
+from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.blob_files import Blob, blob_start, check_length, read_blob, read_index, with_blobs
@@ -480,27 +474,3 @@ def read_snapshots(
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def spilled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same batches, mapped from a file in the host's scratch space (Spark's, if configured)."""
-    directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
-    try:
-        alike = itertools.groupby(batches, _schema)
-        return [batch for schema, some in alike for batch in _mapped(schema, list(some), directory)]
-    except OSError as error:
-        raise RunError(f"tuples that wait cannot be spilled to {directory}: {error}") from error
-
-
-def _schema(batch: pa.RecordBatch) -> pa.Schema:
-    return batch.schema
-
-
-def _mapped(schema: pa.Schema, batches: Sequence[pa.RecordBatch], directory: str) -> list[pa.RecordBatch]:
-    with tempfile.NamedTemporaryFile(prefix="fries-spill-", dir=directory) as file:
-        with pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        file.flush()
-        with pa.memory_map(file.name) as mapped:
-            return list(pa.ipc.open_stream(mapped))

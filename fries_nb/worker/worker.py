@@ -443,7 +443,9 @@ class Worker:
         try:
             more = self._work(limit)
             self._instructions += self.states.advance(limit)
-            aside = self.states.read_some(self.instances, limit) or self.states.saves
+            moves, said = self.states.move_out(self.instances)
+            self._instructions += said
+            aside = moves or self.states.read_some(self.instances, limit) or self.states.saves
         except (FriesError, UnreadableState) as error:
             self._fail(error)
             return True

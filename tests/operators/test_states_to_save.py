@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from fries_nb.operators import cold_states
+from fries_nb.operators.cold_states import ColdStates, MemoryFile
 from fries_nb.operators.pickled_states import loaded_states
-from fries_nb.operators.state import KeyedState
+from fries_nb.operators.state import KeyedState, UnreadableState
 from fries_nb.operators.states_to_save import StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
 
@@ -48,6 +51,38 @@ def shrunk(state: Any) -> Any:
     return {"n": state["n"], "form": state["form"] - 1}
 
 
+class DiskFile(MemoryFile):
+    """A file on it."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def write(self, content: bytes, start: int) -> None:
+        """Write, perhaps a part of it only."""
+        part = content if self._disk.has_room() else content[: self._disk.chance.randint(0, len(content))]
+        super().write(part, start)
+        if len(part) < len(content):
+            raise OSError("no space left on the disk")
+
+
+class Disk:
+    """A disk that is full now and then."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+
+    def has_room(self) -> bool:
+        """Whether the next write has a place."""
+        return self.chance.random() < 0.9
+
+    def file(self) -> DiskFile:
+        """An empty file."""
+        if not self.has_room():
+            raise OSError("no space left for a file")
+        return DiskFile(self)
+
+
 class Run:
     """A state under one seed, what it must hold, and what is stored of it."""
 
@@ -59,6 +94,7 @@ class Run:
         self.at_marker: dict[Any, Any] = {}
         self.saved = self.given_up = self.lost = 0
         self.elsewhere: dict[int, dict[Any, Any]] = {}
+        self.disk, self.moved, self.refused = Disk(self.chance), 0, 0
 
     def key(self) -> int:
         """A key whose bin is here."""
@@ -160,14 +196,32 @@ class Run:
         """Some of what is unread."""
         self.state.read_some(self.chance.randint(1, 3))
 
+    def move_out(self) -> None:
+        """Some states leave memory, unless the disk is full."""
+        moved, failure = self.state.move_out(self.chance.randint(1, 4), self.disk.file)
+        assert failure is None or isinstance(failure.error, OSError)
+        self.moved += moved
+        self.refused += failure is not None
 
-def play(seed: int, steps: int = 120) -> Run:
+    def check_log(self) -> None:
+        """The log has what the forms say, and little more than twice as much."""
+        log, forms = self.state._kept.log, self.state._kept.forms
+        if log is not None:
+            places = [place for form in forms for place in form.cold.values()]
+            assert len(log) == len(places)
+            assert log.bytes == sum(len(log.pickled(place)[0]) for place in places)
+            assert sum(map(len, (form.states for form in forms))) == self.state.sizes().keys
+
+
+def play(seed: int, steps: int = 120, beyond_memory: bool = False) -> Run:
     """Play a seed; what is stored and what is there are compared all the time."""
     run = Run(seed)
     acts: list[Callable[[], None]] = [run.touch] * 6 + [run.drop, run.put, run.look, run.change, run.move]
     acts += [run.mark, run.read]
+    acts += [run.move_out] * 5 if beyond_memory else []
     for _ in range(steps):
         run.chance.choice([*acts, *[run.save] * 5])()
+        run.check_log()
     assert len(run.state) == len(run.expected)
     assert {key: run.state.get(key) for key in [*run.expected, *run.state.keys()]} == run.expected
     return run
@@ -177,6 +231,19 @@ def test_what_is_stored_is_what_was_there_at_the_marker() -> None:
     """With rows, keys that go, transformations, bins that move, attempts given up or lost, and restarts."""
     runs = [play(seed) for seed in range(400)]
     assert min(sum(run.saved for run in runs), sum(run.given_up for run in runs), sum(run.lost for run in runs)) > 50
+
+
+def play_beyond_memory(seed: int) -> Run:
+    """Play a seed with states that leave memory."""
+    return play(seed, 200, beyond_memory=True)
+
+
+def test_the_same_holds_of_states_that_are_not_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In segments of a few states each, on a disk that is full now and then."""
+    monkeypatch.setattr(cold_states, "SEGMENT_BYTES", 100)
+    runs = [play_beyond_memory(seed) for seed in range(400)]
+    assert min(sum(run.saved for run in runs), sum(run.given_up for run in runs), sum(run.lost for run in runs)) > 50
+    assert (sum(run.moved for run in runs) > 5_000, sum(run.refused for run in runs) > 500) == (True, True)
 
 
 def _saves_later(self: KeyedState, key: Any, form: Any, to: Any) -> Any:
@@ -218,6 +285,52 @@ def test_a_storage_that_is_told_too_little_is_caught(name: str, monkeypatch: pyt
     monkeypatch.setattr(*BROKEN[name])
     with pytest.raises((AssertionError, KeyError)):
         _ = [play(seed) for seed in range(400)]
+
+
+def _moves_in_vain(self: ColdStates, key: Any, place: int, move: Any = ColdStates.move) -> int:
+    move(self, key, place)
+    return place
+
+
+def _believes_the_disk(self: ColdStates, segment: Any, states: Any, pickled: Any) -> Any:
+    put = append(self, segment, states, pickled)
+    if not isinstance(put.error, OSError):
+        return put
+    write, segment.file.write = segment.file.write, lambda content, start: None
+    put = append(self, segment, states, pickled)
+    segment.file.write = write
+    return put
+
+
+def _counts_on(self: ColdStates, place: int) -> None:
+    self._count -= 1
+
+
+def _looks_in_memory_only(self: KeyedState, key: Any, holder: Any = KeyedState._holder) -> Any:
+    log, self._kept.log = self._kept.log, None
+    found = holder(self, key)
+    self._kept.log = log
+    return found
+
+
+append = ColdStates._append
+BROKEN_COLD = {
+    "a state that was moved in the log is looked for where it was": (ColdStates, "move", _moves_in_vain),
+    "a write that failed is believed": (ColdStates, "_append", _believes_the_disk),
+    "a gap is not noticed": (ColdStates, "drop", _counts_on),
+    "a key is looked for in memory only": (KeyedState, "_holder", _looks_in_memory_only),
+    "only what is in memory is saved": (KeyedState, "_save_cold", lambda self, attempt, key, place: None),
+    "what is on disk is left behind as bins move": (KeyedState, "keys", lambda self: [*self._form.states]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_COLD)
+def test_a_state_that_is_lost_on_disk_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rule of states that are not in memory, undone."""
+    monkeypatch.setattr(cold_states, "SEGMENT_BYTES", 100)
+    monkeypatch.setattr(*BROKEN_COLD[name])
+    with pytest.raises((AssertionError, KeyError, UnreadableState, OSError, pickle.UnpicklingError, EOFError)):
+        _ = [play_beyond_memory(seed) for seed in range(400)]
 
 
 def test_what_has_not_been_touched_is_not_written_again() -> None:

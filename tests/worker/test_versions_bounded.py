@@ -18,7 +18,7 @@ from fries_nb.protocol.messages import Data, WorkerId
 from fries_nb.simulation import Cluster, stamp_functions
 from fries_nb.simulation.drawn_flows import source_rows
 from fries_nb.simulation.stamp_functions import Counter as Counting
-from fries_nb.storage.snapshot_files import spilled
+from fries_nb.storage.spilled import spilled
 from fries_nb.worker.events import Grant
 
 TAG = change(1, "M", scope="AMNZ", tagged=True)

@@ -78,5 +78,5 @@ def low_words(host: int, memory: HostMemory, keys: Mapping[str, int]) -> str:
     most = sorted((name for name in keys if keys[name]), key=lambda name: -keys[name])[:_TOLD]
     kept = ", ".join(f"{keys[name]:,} keys of {name!r}" for name in most)
     left = f"host {host} has {memory.left / 1e6:,.0f} of {memory.total / 1e6:,.0f} MB of memory left"
-    advice = "run.state_sizes() measures states; more hosts, or keys that end (ttl=), take less on each"
+    advice = "run.state_sizes() measures states; state_bytes= of flow.run moves some to disk, more hosts take less each"
     return f"{left}; {f'states are kept of {kept}' if kept else 'no operator keeps states'}; {advice}"

@@ -430,6 +430,11 @@ class KeyedState:
                     return NotPickled(key, error)
         return None
 
+    @property
+    def on_disk(self) -> tuple[int, int]:
+        """The number of keys whose states are not in memory, and of the bytes of these."""
+        return (0, 0) if self._kept.log is None else (len(self._kept.log), self._kept.log.bytes)
+
     def sizes(self) -> StateSizes:
         """How many states are in memory, and their mean size, which is measured again now and then."""
         keys, places = sum(len(form.states) for form in self._kept.forms), len(self._kept.log or ())

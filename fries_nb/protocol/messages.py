@@ -669,6 +669,7 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
         is_last: whether it is the last part of the worker's answer.
         error: why the rest is missing, in a sentence; empty if all is there.
         longest_ns: the longest time for which the worker's tuples have waited, so far, while some of it was copied.
+        on_disk: the numbers of those keys, and of their bytes, whose states are not in memory.
     """
 
     number: int
@@ -679,6 +680,7 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
     is_last: bool = False
     error: str = ""
     longest_ns: int = 0
+    on_disk: tuple[int, int] = (0, 0)
 
     @property
     def pieces(self) -> list[bytes]:

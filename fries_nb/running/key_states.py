@@ -131,12 +131,14 @@ class StateSize:
         keys: its number of keys.
         size: about how many bytes all of them have, pickled; exact up to ``SAMPLED`` keys of a worker.
         largest: the largest states of those that were measured, largest first: key and bytes.
+        on_disk: the numbers of those keys, and of their bytes, whose states are not in memory.
     """
 
     operator: str
     keys: int
     size: int
     largest: tuple[tuple[Any, int], ...]
+    on_disk: tuple[int, int] = (0, 0)
 
 
 class StateOfRun(str):
@@ -418,7 +420,8 @@ class RunLooks:
         columns = {
             "operator": [one.operator for one in sizes], "keys": [one.keys for one in sizes],
             "bytes": [one.size for one in sizes], "largest_key": series([key for key, _ in largest]),
-            "largest_bytes": [size for _, size in largest],
+            "largest_bytes": [size for _, size in largest], "disk_keys": [one.on_disk[0] for one in sizes],
+            "disk_bytes": [one.on_disk[1] for one in sizes],
         }  # fmt: skip
         return self._shown(DataFrame(columns), hidden)
 
@@ -556,13 +559,14 @@ def _size(operator: str, parts: Sequence[StateSeen]) -> StateSize:
     of_worker: dict[WorkerId, list[StateSeen]] = {}
     for part in parts:
         of_worker.setdefault(part.worker, []).append(part)
-    keys = size = 0
+    keys = size = cold_keys = cold_bytes = 0
     for seen in of_worker.values():
         sampled, total = sum(len(part.ends) for part in seen), seen[-1].total
         keys += total
+        cold_keys, cold_bytes = cold_keys + seen[-1].on_disk[0], cold_bytes + seen[-1].on_disk[1]
         size += sum(len(part.pickled) for part in seen) * total // sampled if sampled else 0
     largest = sorted(_states(operator, parts), key=lambda one: -one.bytes)[:3]
-    return StateSize(operator, keys, size, tuple((one.key, one.bytes) for one in largest))
+    return StateSize(operator, keys, size, tuple((one.key, one.bytes) for one in largest), (cold_keys, cold_bytes))
 
 
 def _checked_keys(operator: Operator, keys: Iterable[Any]) -> list[Any]:

@@ -207,7 +207,8 @@ class RunMonitor:
         Returns:
             A pandas DataFrame with a row for each operator that keeps a state: ``operator``, ``keys``, ``bytes`` (of
             keys and states, pickled; estimated by at most 1,000 keys of each worker), ``largest_key`` and
-            ``largest_bytes`` of these.
+            ``largest_bytes`` of these; ``disk_keys`` and ``disk_bytes`` of the states that ``state_bytes=`` keeps out
+            of memory.
 
         Raises:
             RunError: a state cannot be copied, or was not left behind by a run that is over.

@@ -135,10 +135,10 @@ class StateLook:
     def _part(self, is_last: bool, error: str = "") -> StateSeen:
         taken, self._pickles = self._pickles, Pickles()
         self._sent_bytes += len(taken)
-        total = len(self.instance.state)
+        state = self.instance.state
         return StateSeen(
-            self._order.number, self.instance.worker, total, taken.content, tuple(taken.ends), is_last, error,
-            self._longest_ns,
+            self._order.number, self.instance.worker, len(state), taken.content, tuple(taken.ends), is_last, error,
+            self._longest_ns, state.on_disk,
         )  # fmt: skip
 
 

@@ -86,11 +86,16 @@ class _Segment:
     entries: list[Any] = field(default_factory=list)
 
     def read(self, place: int) -> bytes:
-        start, length = place >> _LENGTH & (1 << _START) - 1, place & (1 << _LENGTH) - 1
+        start, length = place >> _LENGTH & (1 << _START) - 1, length_of(place)
         found = self.file.read(start, length)
         if len(found) != length:
             raise OSError(f"{len(found)} bytes at {start}, expected {length}")
         return found
+
+
+def length_of(place: int) -> int:
+    """The number of bytes of the state at a place."""
+    return place & (1 << _LENGTH) - 1
 
 
 class PutStates(NamedTuple):
@@ -192,7 +197,7 @@ class ColdStates:
 
     def drop(self, place: int) -> None:
         """Remove a state, unseen."""
-        segment, length = self._of(place), place & (1 << _LENGTH) - 1
+        segment, length = self._of(place), length_of(place)
         segment.living -= length
         self.bytes -= length
         self._count -= 1

@@ -32,14 +32,14 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.updates import Edits
 from fries_nb.errors import FriesError, OperatorError, RunError
-from fries_nb.operators.cold_states import ColdStates, LogFile, StateSizes
+from fries_nb.operators.cold_states import ColdStates, LogFile, StateSizes, length_of
 from fries_nb.operators.pickled_states import Name, Renewed, copied
 from fries_nb.operators.states_to_save import NotPickled, StatesToSave
 from fries_nb.protocol.partitioning import bins_of_keys
@@ -167,6 +167,20 @@ class _Kept:
     stored: _Stored = field(default_factory=lambda: _Stored())
     log: ColdStates | None = None  # where the states are that are not in memory
     sampled: _Sampled = field(default_factory=lambda: _Sampled())
+
+
+class MovedOut(NamedTuple):
+    """What was moved out of memory.
+
+    Attributes:
+        moved: number of states.
+        failure: why the next one could not be moved, if so.
+        largest: the key of the largest of them, and its bytes.
+    """
+
+    moved: int = 0
+    failure: NotPickled | None = None
+    largest: tuple[Any, int] = (None, 0)
 
 
 Reading = Callable[[], Iterator[tuple[Any, Any]]]
@@ -383,31 +397,25 @@ class KeyedState:
             for key in [*form.cold]:
                 self._warm(key, form)
 
-    def move_out(self, count: int, file: Callable[[], LogFile]) -> tuple[int, NotPickled | None]:
-        """Move the states of so many keys out of memory, those first that have not been touched for longest.
-
-        Args:
-            count: number of keys.
-            file: makes files for them.
-
-        Returns:
-            The number of those that were moved, and why the next one could not be.
-        """
+    def move_out(self, count: int, file: Callable[[], LogFile]) -> MovedOut:
+        """Move the states of so many keys to files out of memory, those first that were not touched for longest."""
         log = self._kept.log = ColdStates(file) if self._kept.log is None else self._kept.log
         form = next((one for one in self._kept.forms if one.states and one is not self._kept.stored.fixed), None)
         if form is None:
-            return 0, None
+            return MovedOut()
         some = self._oldest(form, count)
         places, error = log.put(some)
+        largest: tuple[Any, int] = (None, 0)
         for (key, _), place in zip(some, places, strict=False):
             form.cold[key] = place
             del form.states[key]
+            largest = max(largest, (key, length_of(place)), key=itemgetter(1))
         if error is None:
-            return len(places), self._fill_gaps(log, count)
+            return MovedOut(len(places), self._fill_gaps(log, count), largest)
         key = some[len(places)][0] if some else None
         if some and not isinstance(error, OSError):
             form.states[key] = form.states.pop(key)  # so that others are tried before it is again
-        return len(places), NotPickled(key, error)
+        return MovedOut(len(places), NotPickled(key, error), largest)
 
     def _oldest(self, form: _Form, count: int) -> list[tuple[Any, Any]]:
         """Some of the states of a form that came first, with their keys."""

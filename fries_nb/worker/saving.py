@@ -40,23 +40,16 @@ from fries_nb.errors import FriesError, OperatorError, exception_text
 from fries_nb.operators.instance import FAILURES, Instance, user_traceback
 from fries_nb.operators.pickled_states import dumps
 from fries_nb.operators.state import keeps_state
-from fries_nb.operators.states_to_save import NotPickled
 from fries_nb.progress.agenda import Entry
 from fries_nb.protocol.checkpoints import EVERY_BIN, LoggedFrame, Snapshot
 from fries_nb.protocol.messages import Parked, Saved
 from fries_nb.protocol.partitioning import bins_of_keys
-from fries_nb.worker.events import Instruction, Park, Save, TellController, Warned
+from fries_nb.worker.events import Instruction, Park, Save, TellController
 
 SLICE_NS = 1_000_000
 """Nanoseconds for which states are pickled between two tuples."""
 BETWEEN_LOOKS = 16
 """Number of keys between two looks at the clock."""
-SLACK = 16
-"""This part of the limit of states in memory may be exceeded between two slices."""
-MOST_MOVED = 512
-"""Number of keys that are moved out of memory between two tuples at most."""
-RETRIED = 1.05
-"""Growth of the states in memory after which it is tried again to move some that could not be moved."""
 ENTRIES = 500
 """Number of an agenda's entries that are sorted by bin at once."""
 
@@ -219,7 +212,7 @@ class Saving:
 
 
 class StateTurns:
-    """What one worker does with its states between tuples: it saves and reads them, and moves some out of memory.
+    """What one worker does with its states between tuples: it saves those of a checkpoint, and reads what is unread.
 
     Args:
         clock: returns nanoseconds.
@@ -228,7 +221,6 @@ class StateTurns:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._saving: Saving | None = None
-        self._unmoved: dict[Instance, float] = {}  # what an operator had in memory when a state could not be moved out
 
     @property
     def saves(self) -> bool:
@@ -275,51 +267,12 @@ class StateTurns:
                 break
         return bool(left)
 
-    def move_out(self, instances: Sequence[Instance]) -> tuple[bool, list[Warned]]:
-        """Move states out of memory, if the workers of the host have more there than they may.
-
-        Returns:
-            Whether more are to be moved, and what is to be said of those that cannot be moved.
-        """
-        if instances[0].budget is None:  # and none of the others has one
-            return False, []
-        until, said = self._clock() + SLICE_NS, list[Warned]()
-        left = [instance for instance in instances if self._move_out_of(instance, until, said)]
-        return bool(left), said
-
-    def _move_out_of(self, instance: Instance, until: int, said: list[Warned]) -> bool:
-        state, budget, moved = instance.state, instance.budget, 0
-        assert budget is not None, "see move_out"
-        sizes = state.sizes()
-        while (excess := budget.excess(instance, sizes)) > 0 and sizes.bytes >= self._unmoved.get(instance, 0.0):
-            if moved >= MOST_MOVED or (self._clock() >= until and excess < budget.limit / SLACK):
-                return True
-            with instance.bound():
-                count, failure = state.move_out(BETWEEN_LOOKS, budget.file)
-            moved += count
-            sizes = state.sizes()
-            if failure is not None:
-                if instance not in self._unmoved:
-                    said.append(Warned(instance.worker, _unmoved(instance, failure)))
-                self._unmoved[instance] = sizes.bytes * RETRIED
-        return False
-
     def finish(self) -> list[Instruction]:
         """Pickle all that is left, before states go on in another way than by rows; raises as ``advance`` does."""
         done: list[Instruction] = []
         while self.saves and not done:
             done = self.advance(ENTRIES)
         return done
-
-
-def _unmoved(instance: Instance, failure: NotPickled) -> str:
-    """The sentence for a state that cannot be moved out of memory."""
-    key, error = failure
-    name = instance.worker.operator
-    if isinstance(error, OSError):
-        return f"states of {name} cannot be moved out of memory: {error}; they stay there, beyond state_bytes="
-    where = "" if key is None else f" of key {key!r}"
-    return f"the state of {name}{where} cannot be moved out of memory: {exception_text(error)}; it stays there"
 
 
 def saved(instance: Instance) -> Snapshot:

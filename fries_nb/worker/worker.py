@@ -68,6 +68,7 @@ from fries_nb.worker.handover import Handover
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
+from fries_nb.worker.moving_out import MovingOut
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.reports import ElementMeter, PassedSlice, WorkerOutput, WorkerReports
 from fries_nb.worker.retries import PauseState, Returning
@@ -97,7 +98,7 @@ class Worker:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
         ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
         slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
-        states, is_aside: what it does with its states between tuples; whether it has nothing else to do, but that.
+        states, moving_out, is_aside: what it does with its states between tuples; whether that is all it has to do.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
             slow; counted by the shell, or 0.
@@ -141,7 +142,7 @@ class Worker:
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self.given_before: dict[WorkerId, GivenBefore] = {}
         self._transfer: BinTransfer | None = None
-        self.states = StateTurns(clock)
+        self.states, self.moving_out = StateTurns(clock), MovingOut(clock)
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
         self._compose(instances, output_of(wiring, progress), version)
@@ -443,7 +444,7 @@ class Worker:
         try:
             more = self._work(limit)
             self._instructions += self.states.advance(limit)
-            moves, said = self.states.move_out(self.instances)
+            moves, said = self.moving_out.advance(self.instances)
             self._instructions += said
             aside = moves or self.states.read_some(self.instances, limit) or self.states.saves
         except (FriesError, UnreadableState) as error:

@@ -198,7 +198,7 @@ class Run:
 
     def move_out(self) -> None:
         """Some states leave memory, unless the disk is full."""
-        moved, failure = self.state.move_out(self.chance.randint(1, 4), self.disk.file)
+        moved, failure, _ = self.state.move_out(self.chance.randint(1, 4), self.disk.file)
         assert failure is None or isinstance(failure.error, OSError)
         self.moved += moved
         self.refused += failure is not None

@@ -77,10 +77,10 @@ class MovingOut:
                 out = state.move_out(BETWEEN_LOOKS, budget.file)
             count += out.moved
             sizes = state.sizes()
-            if out.failure is not None:
+            if out.moved:  # perhaps up to a state that cannot be moved, behind which others can
+                self._refused.pop(instance, None)
+            else:
                 self._refused[instance] = sizes.bytes * RETRIED
-            elif not out.moved:
-                break
             for what, words in _words(instance, budget, out, sizes).items():
                 if (instance, what) not in self._said:
                     self._said.add((instance, what))

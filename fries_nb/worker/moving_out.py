@@ -79,6 +79,8 @@ class MovingOut:
             sizes = state.sizes()
             if out.moved:  # perhaps up to a state that cannot be moved, behind which others can
                 self._refused.pop(instance, None)
+            elif out.failure is None:  # all states in memory are those of a marker, to be saved first
+                return False
             else:
                 self._refused[instance] = sizes.bytes * RETRIED
             for what, words in _words(instance, budget, out, sizes).items():

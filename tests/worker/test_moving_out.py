@@ -68,6 +68,19 @@ def test_rows_wait_for_few_states_at_a_time() -> None:
     assert one.state.on_disk[0] <= before + 16
 
 
+def test_states_that_are_to_be_saved_are_saved_first() -> None:
+    """While all states in memory are those of a marker; then they are moved."""
+    one, moving = kept(StateBudget(LIMIT, MemoryFile), 200), MovingOut(lambda: 0)
+    one.state.begin_saving()
+    assert moved(one, moving) == []
+    assert one.state.on_disk == (0, 0)
+    while one.state.save_some(50):
+        pass
+    one.state.end_saving(1)
+    assert moved(one, moving) == []
+    assert one.state.on_disk[0] > 100
+
+
 def test_a_disk_without_room_is_told_once_and_states_stay() -> None:
     """It is tried again when there are more of them."""
     tried = 0

@@ -30,9 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 from fries_nb.operators.pickled_states import ExactPickles, Name, NameClash, loads
 
@@ -274,8 +273,7 @@ class StateBudget:
 
     def __init__(self, limit: int, file: Callable[[], LogFile]) -> None:
         self.limit, self.file = limit, file
-        self._held: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-        self._lock = Lock()  # slow workers have threads of their own
+        self._held: dict[int, float] = {}  # id of a worker to its bytes in memory
 
     def excess(self, worker: Any, sizes: StateSizes) -> float:
         """The bytes of states that a worker is to move out of memory now.
@@ -284,9 +282,11 @@ class StateBudget:
             worker: the worker; it is forgotten with this object.
             sizes: what it has.
         """
-        with self._lock:
-            self._held[worker] = sizes.bytes
-            total, share = sum(self._held.values()), self.limit / len(self._held)
+        if id(worker) not in self._held:
+            finalize(worker, self._held.pop, id(worker), None)
+        self._held[id(worker)] = sizes.bytes
+        held = [*self._held.values()]  # at once, since slow workers have threads of their own
+        total, share = sum(held), self.limit / len(held)
         if total <= self.limit:
             return 0
         movable = sizes.keys * sizes.size - share / _LEFT

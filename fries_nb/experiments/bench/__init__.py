@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fries_nb.experiments.bench.checkpoint_state import checkpoint_state
 from fries_nb.experiments.bench.costs import idle, latency, planning, quiet, rest, row, times
 from fries_nb.experiments.bench.delay import crowd, delay, versions
 from fries_nb.experiments.bench.display_cost import display, watched
 from fries_nb.experiments.bench.join_state import join_state
+from fries_nb.experiments.bench.keyed_state import beyond_memory, checkpoint_state
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.nexmark_peers import nexmark
 from fries_nb.experiments.bench.pairs import BenchReport, keep
@@ -38,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "display": display,
     "checkpoint": checkpoint,
     "checkpoint-state": checkpoint_state,
+    "beyond-memory": beyond_memory,
     "constraints": constraints,
     "recovery": recovery,
     "versions": versions,

@@ -1,7 +1,8 @@
-"""Checkpoints of much keyed state: what rows feel of them, how much they write, and how soon a killed host is back.
+"""Much keyed state: its checkpoints, and how rows get on if a quarter of it fits into memory.
 
-Keys of 1 KB get 2,000 rows a second; 200,000 of them at scale 1, which is 200 MB, and 1 GB at scale 5. All states are
-there before anything is measured. Then checkpoints are taken with five seconds between them, after rows to
+``checkpoint_state``: what rows feel of checkpoints, how much these write, and how soon a killed host is back. Keys of 1 KB
+get 2,000 rows a second; 200,000 of them at scale 1, which is 200 MB, and 1 GB at scale 5. All states are there before
+anything is measured. Then checkpoints are taken with five seconds between them, after rows to
 
     all          every key, before the rate is resumed
     hundredth    every hundredth key, which is in nearly all bins, since keys are hashed
@@ -14,6 +15,10 @@ Hosts are killed just after a checkpoint. It is measured how long after that the
 beyond the time that it takes with an empty state, which is Spark's; and when the first of them is committed.
 
 All of it is compared with the last version that wrote the whole state at each checkpoint.
+
+``beyond_memory``: as many keys, all of which have a state. Then rows have keys by Zipf's law (s = 1), as fast as they
+are processed; so most of them find their state in memory, and many do not. It is compared with a run that has all
+states there. Each side has hosts of its own, whose resident memory is told.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from fries_nb.experiments.bench.apart import state_jobs
-from fries_nb.experiments.bench.ours import CREDIT_BYTES
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS
 from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, figure, pairs
 
 BEFORE = "7594aba8"
@@ -34,6 +39,9 @@ BEFORE = "7594aba8"
 RATE = 2_000.0
 """Rows per second; ``rivals/state_job.py`` has it too."""
 KEYS, SIZE, FEWEST = 200_000, 1_000, 1_024
+SHARE = 4
+"""Of so many bytes of states one may be in memory."""
+WARM_S, SECONDS = 20.0, 15.0
 ROUNDS = 3
 """Checkpoints of each kind in a run, and kills."""
 ALL, HUNDREDTH, IN_TURN = KINDS = ("all", "hundredth", "in turn")
@@ -127,3 +135,34 @@ def _back(answer: Answer, keys: int) -> Recoveries:
     """Kills with this number of keys, and with an empty state."""
     sides = ({"keys": keys, "size": SIZE}, {"keys": FEWEST, "size": 0})
     return Recoveries(*(answer({"job": "killed", "rounds": ROUNDS, **side}) for side in sides))
+
+
+def beyond_memory(scale: float, runs: int) -> BenchReport:
+    """Rows per second with a quarter of the states in memory, against all; ``scale`` multiplies the number of keys."""
+    keys = max(FEWEST, int(KEYS * scale))
+    limit = keys * SIZE // SHARE // HOSTS
+    with state_jobs("") as few, state_jobs("") as all_:
+        ours, theirs = FlatOut(few, keys, {"state_bytes": limit}), FlatOut(all_, keys, {})
+        sides = Side("a quarter in memory", ours.rows_per_second), Side("all in memory", theirs.rows_per_second)
+        measured = pairs(*sides, runs, unit="rows/s")
+    facts: dict[str, Any] = {"keys": keys, "bytes a key": SIZE, "state_bytes of a host": limit}
+    for side, measurement in zip(sides, (ours, theirs), strict=True):
+        facts[f"the largest host, MB, {side.name}"] = measurement.largest_mb
+    target = Target("rows/s, of those with all states in memory", measured.ratio_median, 0.4, True, "times")
+    return BenchReport("beyond-memory", scale, (measured,), (target,), facts, CREDIT_BYTES)
+
+
+class FlatOut:
+    """Runs of one side."""
+
+    def __init__(self, answer: Answer, keys: int, options: Mapping[str, Any]) -> None:
+        self._answer = answer
+        self._job = {"job": "flat out", "keys": keys, "size": SIZE, "warm_s": WARM_S, "seconds": SECONDS}
+        self._job["options"] = dict(options)
+        self.largest_mb = 0.0
+
+    def rows_per_second(self) -> float:
+        """One more run."""
+        found = self._answer(self._job)
+        self.largest_mb = max(self.largest_mb, max(found["resident_kb"]) / 1e3)
+        return float(found["rows_per_second"])

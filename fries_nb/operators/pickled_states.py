@@ -45,7 +45,8 @@ import cloudpickle
 import msgspec
 
 from fries_nb.dataflow.keys import canonical_key
-from fries_nb.errors import OperatorError
+from fries_nb.errors import OperatorError, TokenError
+from fries_nb.progress.tokens import Token
 
 Name = tuple[str, str]
 """The module of a definition and its qualified name."""
@@ -130,11 +131,19 @@ class NameClash(Exception):
 
 
 class _ByExactName(_ByName):
-    """Notes the definitions with their names; raises a ``NameClash`` for another one of a name."""
+    """Notes the definitions with their names; raises a ``NameClash`` for another one of a name.
+
+    A token is refused, since one that no state in memory refers to counts as lost.
+    """
 
     def __init__(self, file: io.BytesIO, definitions: dict[Name, Any]) -> None:
         super().__init__(file)
         self._definitions = definitions
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Token):
+            raise TokenError("it holds a token")
+        return super().reducer_override(value)
 
     def _note(self, name: Name, value: Any) -> None:
         if self._definitions.setdefault(name, value) is not value:

@@ -10,6 +10,8 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.operators import pickled_states
 from fries_nb.operators.cold_states import MemoryFile, StateBudget
 from fries_nb.operators.instance import Instance
+from fries_nb.progress.progress_graph import ChangeBatch
+from fries_nb.progress.tokens import TokenBook
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.moving_out import MOST_MOVED, MovingOut
 
@@ -114,6 +116,19 @@ def test_a_state_that_cannot_be_pickled_is_named_and_others_are_moved() -> None:
     assert said == [f"the state of key 3 of FM cannot be moved out of memory: {why}; it stays there"]
     assert "lock" in one.state.get(3)
     assert one.state.on_disk[0] > 200
+
+
+def test_a_state_that_holds_a_token_stays() -> None:
+    """Or the token would count as lost."""
+    one, moving = kept(StateBudget(LIMIT, MemoryFile), 200), MovingOut(lambda: 0)
+    book = TokenBook("FM", ChangeBatch())
+    with book.bound():
+        for key in range(200):
+            one.state.get(key)["token"] = book.keep(bin=3, time=(0, 7))
+    assert moved(one, moving) == [
+        "the state of key 0 of FM cannot be moved out of memory: TokenError: it holds a token; it stays there"
+    ]
+    assert one.state.on_disk == (0, 0)
 
 
 def test_a_state_that_is_larger_than_the_limit_is_named() -> None:

@@ -1,8 +1,8 @@
 """Much keyed state: its checkpoints, and how rows get on if a quarter of it fits into memory.
 
-``checkpoint_state``: what rows feel of checkpoints, how much these write, and how soon a killed host is back. Keys of 1 KB
-get 2,000 rows a second; 200,000 of them at scale 1, which is 200 MB, and 1 GB at scale 5. All states are there before
-anything is measured. Then checkpoints are taken with five seconds between them, after rows to
+``checkpoint_state``: what rows feel of checkpoints, how much these write, and how soon a killed host is back. Keys of
+1 KB get 2,000 rows a second; 200,000 of them at scale 1, which is 200 MB, and 1 GB at scale 5. All states are there
+before anything is measured. Then checkpoints are taken with five seconds between them, after rows to
 
     all          every key, before the rate is resumed
     hundredth    every hundredth key, which is in nearly all bins, since keys are hashed

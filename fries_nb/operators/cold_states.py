@@ -187,10 +187,14 @@ class ColdStates:
         segment = self._of(place)
         return segment.read(place), {*segment.definitions}
 
-    def take(self, place: int) -> Any:
-        """Remove a state; raises an ``OSError``, or whatever unpickling it raises, and it is still there then."""
+    def copy(self, place: int) -> Any:
+        """A copy of a state, which stays; raises an ``OSError``, or whatever unpickling it raises."""
         segment = self._of(place)
-        state = loads(segment.read(place), segment.definitions)
+        return loads(segment.read(place), segment.definitions)
+
+    def take(self, place: int) -> Any:
+        """Remove a state; raises as ``copy`` does, and it is still there then."""
+        state = self.copy(place)
         self.drop(place)
         return state
 

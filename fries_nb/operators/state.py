@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
@@ -383,13 +383,18 @@ class KeyedState:
 
     # ---- states that are not in memory
 
-    def _warm(self, key: Any, form: _Form) -> None:
-        log = self._kept.log
-        assert log is not None, "it has this state"
+    @contextmanager
+    def _reading(self) -> Iterator[ColdStates]:
+        """A block in which states are read from the log; raises an ``UnreadableState`` if that fails."""
+        assert self._kept.log is not None, "some state is there"
         try:
-            form.states[key] = log.take(form.cold[key])
+            yield self._kept.log
         except OSError as error:
-            raise UnreadableState(RunError(f"the state of key {key!r} cannot be read from disk: {error}")) from error
+            raise UnreadableState(RunError(f"a state that was moved to disk cannot be read: {error}")) from error
+
+    def _warm(self, key: Any, form: _Form) -> None:
+        with self._reading() as log:
+            form.states[key] = log.take(form.cold[key])
         del form.cold[key]
 
     def _warm_all(self) -> None:
@@ -663,19 +668,12 @@ class KeyedState:
             count -= 1
         while count > 0 and fixed.cold:
             key, place = fixed.cold.popitem()
-            self._save_cold(attempt, key, place)
+            with self._reading() as log:
+                attempt.add(key, *log.pickled(place))
             same.cold[key] = place
             count -= 1
         attempt.sort(_SORTED)
         return bool(count <= 0 or attempt.encode())
-
-    def _save_cold(self, attempt: StatesToSave, key: Any, place: int) -> None:
-        log = self._kept.log
-        assert log is not None, "it has this state"
-        try:
-            attempt.add(key, *log.pickled(place))
-        except OSError as error:
-            raise UnreadableState(RunError(f"the state of key {key!r} cannot be read from disk: {error}")) from error
 
     def end_saving(self, number: int) -> None:
         """End an attempt: all states have been given away, to be stored as this number, or it has failed (0)."""
@@ -771,6 +769,9 @@ class KeyedState:
         for form in (self._form, *(one for one in self._kept.forms if one is not self._form)):
             some = islice(form.states.values(), count - len(copies))
             copies.extend([self._copy(form, state) for state in some])
+            for place in islice(form.cold.values(), count - len(copies)):
+                with self._reading() as log:
+                    copies.append(self._copy(form, log.copy(place)))
         return tuple(copies)
 
     def _copy(self, form: _Form, state: Any) -> StateCopy:

@@ -319,7 +319,7 @@ BROKEN_COLD = {
     "a write that failed is believed": (ColdStates, "_append", _believes_the_disk),
     "a gap is not noticed": (ColdStates, "drop", _counts_on),
     "a key is looked for in memory only": (KeyedState, "_holder", _looks_in_memory_only),
-    "only what is in memory is saved": (KeyedState, "_save_cold", lambda self, attempt, key, place: None),
+    "only what is in memory is saved": (StatesToSave, "add", lambda self, key, state, names: None),
     "what is on disk is left behind as bins move": (KeyedState, "keys", lambda self: [*self._form.states]),
 }
 

@@ -16,8 +16,8 @@ from soak import SOAK
 TRIES = 12
 """Seeds for what the first one has not reached."""
 MOVED = {
-    "keyed map", "keyed flat_map", "dedup", "self_join", "self_join of two", "tumbling window", "sliding window", "reduce",
-    "loop",
+    "keyed map", "keyed flat_map", "dedup", "self_join", "self_join of two", "tumbling window", "sliding window",
+    "reduce", "loop",
 }  # fmt: skip
 """The kinds whose states leave memory; those of the timed function hold tokens."""
 CHUNKS = (slice(0, 4), slice(4, 7), slice(7, 10))
